@@ -1,0 +1,123 @@
+#!/bin/sh
+# setup - from a fresh Debian machine to a built program: packages, configuration, build.
+#
+#   sh cluster/setup.sh [--tests] [--build FOLDER] [-DNAME=VALUE ...]
+#
+# Station before: nothing but git and a shell. Stations after: cluster/demo.sh and tests/run.sh, which call it.
+# Says one line a step and costs nothing when there is nothing to do. What a step prints goes to FOLDER/setup.log,
+# whose end is shown when the step fails.
+set -u
+
+top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+build=$top/build/release
+packages='build-essential cmake pkg-config openmpi-bin libopenmpi-dev libprotobuf-c-dev protobuf-c-compiler
+  libpcre2-dev libjansson-dev libhwloc-dev'
+tests=
+
+step() {
+    printf '==> %s\n' "$*"
+}
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# logged WHAT COMMAND... - run quietly; when it fails, show the end of what it printed and stop.
+logged() {
+    what=$1
+    shift
+    printf '\n==> %s\n' "$*" >>"$log"
+    "$@" >>"$log" 2>&1 && return
+    tail -n 40 "$log" >&2
+    fail "$what failed; all of its output is in $log"
+}
+
+# as_root COMMAND... - directly or through sudo, never waiting for a password that nobody can type.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif [ -t 0 ]; then
+        sudo "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+missing_packages() {
+    for p in $packages; do
+        case $(dpkg-query -W -f='${Status}' "$p" 2>/dev/null) in
+        'install ok installed') ;;
+        *) printf '%s ' "$p" ;;
+        esac
+    done
+}
+
+install_packages() {
+    if ! command -v dpkg-query >/dev/null; then
+        step "packages: this is not a Debian system, so the libraries must be there already"
+        return
+    fi
+    missing=$(missing_packages)
+    missing=${missing% }
+    if [ -z "$missing" ]; then
+        step "packages: all there"
+        return
+    fi
+    step "packages: installing $missing"
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+        fail "packages are missing, and this is neither root nor is sudo here; as root: apt-get install $missing"
+    fi
+    logged "apt-get update" as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update
+    # shellcheck disable=SC2086 # one word a package
+    logged "apt-get install" as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -q -y --no-install-recommends install $missing
+}
+
+# configure [-DNAME=VALUE ...] - CMake keeps what an earlier call chose, so that the demo and the tests share a folder.
+configure() {
+    if [ -n "$tests" ]; then
+        set -- -DTANDEM_TESTS=ON "$@"
+    elif [ ! -f "$build/CMakeCache.txt" ]; then
+        set -- -DTANDEM_TESTS=OFF "$@"
+    fi
+    if [ ! -f "$build/CMakeCache.txt" ]; then
+        set -- -DCMAKE_BUILD_TYPE=Release "$@"
+        if command -v ccache >/dev/null; then
+            set -- -DCMAKE_C_COMPILER_LAUNCHER=ccache "$@"
+        fi
+    fi
+    step "configure: $shown"
+    logged "cmake" cmake -S "$top" -B "$build" "$@"
+}
+
+compile() {
+    jobs=$(nproc 2>/dev/null || echo 2)
+    step "build: $shown, $jobs at a time"
+    logged "the build" cmake --build "$build" --parallel "$jobs"
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --tests)
+        tests=yes
+        packages="$packages libcmocka-dev"
+        ;;
+    --build)
+        [ $# -ge 2 ] || fail "--build wants a folder"
+        build=$2
+        shift
+        ;;
+    -D*=*) break ;;
+    *) fail "unknown option $1; usage: sh cluster/setup.sh [--tests] [--build FOLDER] [-DNAME=VALUE ...]" ;;
+    esac
+    shift
+done
+
+shown=${build#"$top"/}
+mkdir -p "$build" || fail "cannot make the folder $build"
+log=$build/setup.log
+: >"$log" || fail "cannot write $log"
+install_packages
+configure "$@"
+compile

@@ -1,0 +1,200 @@
+/* commands - see commands.h. */
+#include "coordinator/commands.h"
+
+#include <string.h>
+
+static const struct command commands[] = {
+    {
+        .name = "generate",
+        .usage = "-m MODEL [-p PROMPT | -f FILE] [options]",
+        .summary = "continue a prompt",
+        .details =
+            "Continues each prompt with text, which goes to standard output as it comes and ends "
+            "with a newline; everything else goes to standard error. Without -p, -f and --ids the "
+            "prompt is standard input; one newline at the end of a file is dropped. Several "
+            "prompts run at once, and their texts come in the "
+            "order of the prompts, each as if it were alone and behind a line \"== 1 ==\".\n"
+            "A text ends at a token that ends texts or at a stop string (finish reason \"stop\"), "
+            "after -n tokens or when the context is full (\"length\").\n"
+            "--json prints for each sequence one line: prompt_ids, ids (the one that ended the "
+            "text, too), text, finish_reason, seed "
+            "(null for greedy) and timings.",
+        .groups = {&group_model, &group_prompts, &group_generate, &group_sampling, &group_line,
+                   &group_general},
+        .needs_model = true,
+        .needs_line = true,
+        .run = generate_run,
+    },
+    {
+        .name = "logits",
+        .usage = "-m MODEL --ids 1,2,3 | -p TEXT [options]",
+        .summary = "print the raw scores after every position of a prompt",
+        .details =
+            "Runs one prompt and gives the model's raw scores (one row of the vocabulary's "
+            "length) after each of its positions. One newline at the end of a file is dropped.",
+        .groups = {&group_model, &group_prompts, &group_logits, &group_line, &group_general},
+        .needs_model = true,
+        .needs_line = true,
+        .run = logits_run,
+    },
+    {
+        .name = "perplexity",
+        .usage = "-m MODEL -f FILE | --ids-file FILE [options]",
+        .summary = "measure how well a model predicts a text",
+        .details =
+            "The ids are cut into windows that follow one another. A window is BOS, where the "
+            "model's file asks for one, and then as many ids as --ctx still holds. Each window is "
+            "evaluated on its own from position 0, and every id that has one before it in its "
+            "window "
+            "is scored once, given all before it: so with BOS every id is scored, without it all "
+            "but the first of each window. A BOS among the ids of --ids-file begins a new window.\n"
+            "The negative log-likelihood of an id is the log-sum-exp of the whole row of scores "
+            "minus "
+            "the score of the id. nll_sum adds them up in double precision, in order; perplexity "
+            "is "
+            "exp(nll_sum / tokens), over the scored tokens.",
+        .groups = {&group_model, &group_perplexity, &group_line, &group_general},
+        .needs_model = true,
+        .needs_line = true,
+        .run = perplexity_run,
+    },
+    {
+        .name = "tokenize",
+        .usage = "-m MODEL [-p TEXT | -f FILE] [options]",
+        .summary = "turn text into token ids",
+        .details =
+            "Prints the ids of each text on one line, with the special tokens that a prompt would "
+            "get (--no-bos leaves them out). A file counts to its last byte, newline and all. "
+            "The model's file may hold a vocabulary alone.",
+        .groups = {&group_model, &group_prompts, &group_tokenize, &group_general},
+        .needs_model = true,
+        .run = tokenize_run,
+    },
+    {
+        .name = "detokenize",
+        .usage = "-m MODEL [ID]...",
+        .summary = "turn token ids into text",
+        .details = "Prints the text of the ids; without any, they are read from -f FILE or "
+                   "standard input. "
+                   "Ids may stand between blanks, commas or newlines. Bytes that are no UTF-8 "
+                   "become U+FFFD.",
+        .groups = {&group_model, &group_detokenize, &group_general},
+        .operands_max = UINT32_MAX,
+        .needs_model = true,
+        .run = detokenize_run,
+    },
+    {
+        .name = "inspect",
+        .usage = "FILE [options]",
+        .summary = "say what a model file holds, and what each rank would hold of it",
+        .details = "Prints family, dimensions, tokenizer, number formats and bytes of each layer, "
+                   "and the memory "
+                   "that each rank of a line needs. Reads no tensor's data.",
+        .groups = {&group_inspect, &group_general},
+        .operands_min = 1,
+        .operands_max = 1,
+        .run = inspect_run,
+    },
+};
+
+static const struct option_group *const no_command_groups[] = {&group_general, NULL};
+
+size_t command_count(void)
+{
+    return sizeof commands / sizeof commands[0];
+}
+
+const struct command *command_at(size_t index)
+{
+    return &commands[index];
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < command_count(); i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+/* add_hint() - an error of wrong use ends with where to read on. */
+static int add_hint(int rc, const struct command *command, struct err *err)
+{
+    if (rc != ERR_USAGE) return rc;
+    char text[ERR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", err->text);
+    return err_set(err, ERR_USAGE, "%.400s; see tandem %s%s--help", text,
+                   command == NULL ? "" : command->name, command == NULL ? "" : " ");
+}
+
+static int check_use(const struct command *c, const struct settings *s, struct err *err)
+{
+    const uint32_t n = s->operands.n;
+    CHECK(!c->needs_model || s->model != NULL, err, ERR_USAGE, "-m MODEL is needed");
+    CHECK(n >= c->operands_min, err, ERR_USAGE, "a file name is needed");
+    CHECK(n <= c->operands_max, err, ERR_USAGE, "'%s' is one argument too many",
+          s->operands.items[c->operands_max]);
+    return ERR_NONE;
+}
+
+static int parse_command(const struct command *c, int argc, char *const *argv, struct settings *s,
+                         struct err *err)
+{
+    TRY(options_parse(c->groups, argc, argv, s, &s->operands, err));
+    if (s->help || s->version) return ERR_NONE;
+    TRY(check_use(c, s, err));
+    return settings_read_environment(s, err);
+}
+
+int commands_parse(int argc, char *const *argv, const struct command **command,
+                   struct settings *settings, struct err *err)
+{
+    *command = NULL;
+    *settings = settings_default();
+    CHECK(argc >= 2, err, ERR_USAGE, "which command? see tandem --help");
+    if (argv[1][0] == '-') {
+        int rc = options_parse(no_command_groups, argc - 1, argv + 1, settings, &settings->operands,
+                               err);
+        if (rc == ERR_NONE && !settings->help && !settings->version)
+            rc = err_set(err, ERR_USAGE, "the command comes first: tandem COMMAND [options]");
+        return add_hint(rc, NULL, err);
+    }
+    *command = find(argv[1]);
+    CHECK(*command != NULL, err, ERR_USAGE, "'%s' is no command; see tandem --help", argv[1]);
+    return add_hint(parse_command(*command, argc - 2, argv + 2, settings, err), *command, err);
+}
+
+static void print_own_help(FILE *out)
+{
+    fprintf(out, "Usage: tandem COMMAND [options]\n"
+                 "       mpirun -n N tandem COMMAND [options]\n\n");
+    options_print_wrapped(
+        out,
+        "Runs one language model across many machines, one behind another. Under mpirun, rank 0 "
+        "coordinates and each other rank holds a slice of the layers; without it, or with -n 1, "
+        "the whole line runs inside one process.",
+        0, 0);
+    fprintf(out, "\nCommands:\n");
+    for (size_t i = 0; i < command_count(); i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\ntandem COMMAND --help lists the command's options.\n");
+    struct settings defaults = settings_default();
+    options_print_help(out, &group_general, &defaults);
+    fprintf(out, "\nExit status:\n");
+    fprintf(out, "  0 done; 1 wrong use; 2 a file cannot be used; 3 it does not fit; 4 a rank "
+                 "failed or died;\n"
+                 "  5 a rank stalled; 6 ranks disagree; 130 interrupted\n");
+    fprintf(out, "\nFor tests, in the environment:\n%s", settings_environment_help);
+}
+
+void commands_print_help(FILE *out, const struct command *command)
+{
+    if (command == NULL) {
+        print_own_help(out);
+        return;
+    }
+    fprintf(out, "Usage: tandem %s %s\n\n", command->name, command->usage);
+    options_print_wrapped(out, command->details, 0, 0);
+    struct settings defaults = settings_default();
+    for (const struct option_group *const *g = command->groups; *g != NULL; g++)
+        options_print_help(out, *g, &defaults);
+}

@@ -1,0 +1,28 @@
+/* front - where each command begins: one function a command.
+ *
+ * A front reads its input, works the line (coordinator/line) where it needs one, and prints.
+ * Station before: commands. Station after: line_session, which opens all that a front shares. */
+#ifndef TANDEM_COORDINATOR_FRONT_FRONT_H
+#define TANDEM_COORDINATOR_FRONT_FRONT_H
+
+#include "coordinator/settings.h"
+#include "engine/err.h"
+#include "proto/link.h"
+
+/* How a front gets its line: main knows whether the workers are other ranks or threads of this
+ * process. */
+struct line_starter {
+    /* start() - let the workers begin; *link: the coordinator's endpoint, which stays the
+     * starter's. Called once, when all that can fail without a line has been tried. */
+    int (*start)(void *ctx, const struct settings *settings, struct link **link, struct err *err);
+    void *ctx;
+};
+
+/* A command from begin to end; results to standard output, all else to standard error. The caller
+ * prints the error. */
+typedef int front_run_fn(const struct settings *settings, const struct line_starter *starter,
+                         struct err *err);
+
+front_run_fn generate_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run;
+
+#endif

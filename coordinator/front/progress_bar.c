@@ -1,0 +1,44 @@
+/* progress_bar - see progress_bar.h. */
+#include "coordinator/front/progress_bar.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+void progress_bar_open(struct progress_bar *bar, bool wanted)
+{
+    *bar = (struct progress_bar){.enabled = wanted && isatty(STDERR_FILENO)};
+}
+
+void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done, uint64_t total)
+{
+    enum { WIDTH = 40 };
+    static const uint64_t interval_ns = 100000000U;
+    if (!bar->enabled || total == 0) return;
+    uint64_t now = now_ns();
+    if (bar->drawn && now - bar->drawn_ns < interval_ns) return;
+    bar->drawn = true;
+    bar->drawn_ns = now;
+    double share = done >= total ? 1.0 : (double)done / (double)total;
+    int full = (int)(share * WIDTH);
+    char cells[WIDTH + 1];
+    for (int i = 0; i < WIDTH; i++) cells[i] = i < full ? '#' : '.';
+    cells[WIDTH] = '\0';
+    fprintf(stderr, "\r%-8s [%s] %3d%%", what, cells, (int)(share * 100));
+    fflush(stderr);
+}
+
+void progress_bar_erase(struct progress_bar *bar)
+{
+    if (!bar->drawn) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    bar->drawn = false;
+}

@@ -1,0 +1,435 @@
+/* line - see line.h. */
+#include "coordinator/line/line.h"
+
+#include "coordinator/line/overlap.h"
+#include "coordinator/line/pipeline.h"
+#include "coordinator/line/roster.h"
+#include "coordinator/line/scheduler.h"
+#include "engine/log.h"
+#include "engine/plan.h"
+#include "proto/frame_sizes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CTX_DEFAULT_MAX = 4096, /* without --ctx: the model's own context, but not more */
+    ROWS_MAX_DEFAULT = 512,
+    HOME_SLOTS = 2,
+    WANTED_BYTES = 64 << 20, /* score rows that the last stage keeps, over all batches in flight */
+    ADJUSTS_MAX = 32768,     /* penalties and biases of one sequence: they must fit one batch */
+};
+
+struct line {
+    struct link *link;
+    const struct model *model;
+    struct roster *roster;
+    struct block_allocator *blocks;
+    struct scheduler *scheduler;
+    struct pipeline *pipeline;
+    uint32_t n_stages;
+    struct layer_range *ranges;
+    struct line_stage *stages;
+    struct line_limits limits;
+    enum isa isa;
+    bool stopped;
+    struct line_counts counts;
+    /* What the RESULT at hand means for the front end, handed out one by one. */
+    struct line_event *events;
+    uint32_t n_events, next_event;
+    bool holds_result;
+};
+
+/* settle_limits() - the sizes of this line. */
+static int settle_limits(struct line *ln, const struct line_config *c, struct err *err)
+{
+    const struct hparams *hp = &c->model->hp;
+    struct line_limits *lim = &ln->limits;
+    lim->n_ctx = c->n_ctx;
+    if (lim->n_ctx == 0) lim->n_ctx = hp->n_ctx_train < CTX_DEFAULT_MAX ? hp->n_ctx_train : CTX_DEFAULT_MAX;
+    CHECK(!c->model->family->ctx_is_hard || lim->n_ctx <= hp->n_ctx_train, err, ERR_CAPACITY,
+          "--ctx %u: this model has positions for %u tokens only", lim->n_ctx, hp->n_ctx_train);
+    if (lim->n_ctx > hp->n_ctx_train)
+        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for", lim->n_ctx,
+                 hp->n_ctx_train);
+    lim->n_seqs = c->n_seqs > 0 ? c->n_seqs : 1;
+    lim->credits = ln->n_stages + 1;
+    lim->kv = c->kv;
+    lim->rows_max = c->chunk > 0 ? c->chunk : ROWS_MAX_DEFAULT;
+    if (lim->rows_max < lim->n_seqs) lim->rows_max = lim->n_seqs;
+    uint64_t blocks = (uint64_t)lim->n_seqs * ((lim->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS);
+    CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY, "%u sequences of %u tokens are more than a KV cache can number",
+          lim->n_seqs, lim->n_ctx);
+    lim->n_blocks = (uint32_t)blocks;
+    uint64_t wanted = (uint64_t)WANTED_BYTES / (sizeof(float) * hp->n_vocab * lim->credits);
+    if (wanted < lim->n_seqs) wanted = lim->n_seqs;
+    lim->wanted_max = wanted < lim->rows_max ? (uint32_t)wanted : lim->rows_max;
+    return ERR_NONE;
+}
+
+static int settle_split(struct line *ln, const struct line_config *c, struct err *err)
+{
+    ln->ranges = calloc(ln->n_stages, sizeof *ln->ranges);
+    CHECK(ln->ranges != NULL, err, ERR_MEMORY, "no memory for the plan");
+    CHECK(ln->n_stages <= c->model->hp.n_layer, err, ERR_CAPACITY,
+          "%u workers for %u layers: a worker needs a layer, so the limit is %u workers (mpirun -n %u)", ln->n_stages,
+          c->model->hp.n_layer, c->model->hp.n_layer, c->model->hp.n_layer + 1);
+    if (c->split == NULL) return plan_by_bytes(c->model, ln->n_stages, ln->ranges, err);
+    uint32_t n = ln->n_stages;
+    TRY(plan_by_hand(c->model, c->split, &n, ln->ranges, err));
+    CHECK(n == ln->n_stages, err, ERR_USAGE, "--split %s names %u stages, the line has %u workers", c->split, n,
+          ln->n_stages);
+    return ERR_NONE;
+}
+
+/* check_hellos() - everybody runs this program on this model. */
+static int check_hellos(struct line *ln, struct err *err)
+{
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct member *m = roster_at(ln->roster, i);
+        int rc = ERR_NONE;
+        if (strcmp(m->version, TANDEM_VERSION) != 0)
+            rc = err_set(err, ERR_DISAGREE, "runs tandem %s, the coordinator runs %s: install the same", m->version,
+                         TANDEM_VERSION);
+        else if (m->hello.model_digest != ln->model->digest)
+            rc = err_set(err, ERR_DISAGREE,
+                         "has a different model file (family %s, digest %016llx; the coordinator's: %s, %016llx)",
+                         m->family, (unsigned long long)m->hello.model_digest, ln->model->family->name,
+                         (unsigned long long)ln->model->digest);
+        if (rc == ERR_NONE) continue;
+        err_set_who(err, "worker %d @%.32s", m->rank, m->host);
+        return rc;
+    }
+    return ERR_NONE;
+}
+
+/* stage_threads() - a bound rank has its CPUs for itself; the others of a host share what there is. */
+static uint32_t stage_threads(struct line *ln, uint32_t stage)
+{
+    const struct member *m = roster_at(ln->roster, stage);
+    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
+    uint32_t sharers = 0;
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct member *o = roster_at(ln->roster, i);
+        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
+    }
+    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
+}
+
+static int send_load(struct line *ln, uint32_t stage, uint32_t threads, struct err *err)
+{
+    const struct line_limits *lim = &ln->limits;
+    struct member *m = roster_at(ln->roster, stage);
+    m->range = ln->ranges[stage];
+    m->has_range = true;
+    struct message load = {.type = MESSAGE_LOAD,
+                           .u.load = {.stage = stage,
+                                      .n_stages = ln->n_stages,
+                                      .layer_first = m->range.first,
+                                      .layer_end = m->range.end,
+                                      .isa = ln->isa,
+                                      .kv_format = lim->kv,
+                                      .n_ctx = lim->n_ctx,
+                                      .n_seqs = lim->n_seqs,
+                                      .n_blocks = lim->n_blocks,
+                                      .rows_max = lim->rows_max,
+                                      .wanted_max = lim->wanted_max,
+                                      .credits = lim->credits,
+                                      .threads = threads > 0 ? threads : stage_threads(ln, stage)}};
+    return roster_send(ln->roster, stage, &load, err);
+}
+
+static int note_stages(struct line *ln, struct err *err)
+{
+    ln->stages = calloc(ln->n_stages, sizeof *ln->stages);
+    CHECK(ln->stages != NULL, err, ERR_MEMORY, "no memory for the plan");
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct member *m = roster_at(ln->roster, i);
+        ln->stages[i] = (struct line_stage){
+            .rank = m->rank,
+            .host = m->host,
+            .pid = m->hello.pid,
+            .range = m->range,
+            .threads = m->ready.threads,
+            .bytes = {m->ready.weight_bytes, m->ready.kv_bytes, m->ready.buffer_bytes},
+            .load_ns = m->ready.load_ns};
+    }
+    return ERR_NONE;
+}
+
+/* hello, plan, load, ready */
+static int assemble(struct line *ln, const struct line_config *c, struct err *err)
+{
+    TRY(settle_split(ln, c, err));
+    TRY(settle_limits(ln, c, err));
+    TRY(roster_await(ln->roster, ROSTER_HELLO, NULL, NULL, err));
+    TRY(check_hellos(ln, err));
+    ln->isa = ISA_COUNT - 1;
+    for (uint32_t i = 0; i < ln->n_stages; i++)
+        if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
+    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c->threads, err));
+    TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
+    return note_stages(ln, err);
+}
+
+static int open_stations(struct line *ln, const struct line_config *c, struct err *err)
+{
+    const struct line_limits *lim = &ln->limits;
+    uint32_t n_vocab = c->model->hp.n_vocab;
+    TRY(block_allocator_open(&ln->blocks, lim->n_blocks, c->shuffle_blocks, c->shuffle_seed, err));
+    struct scheduler_config sc = {.n_stages = ln->n_stages,
+                                  .n_seqs = lim->n_seqs,
+                                  .rows_max = lim->rows_max,
+                                  .chunk = c->chunk,
+                                  .wanted_max = lim->wanted_max,
+                                  .credits = lim->credits,
+                                  .n_vocab = n_vocab,
+                                  .blocks = ln->blocks};
+    TRY(scheduler_open(&ln->scheduler, &sc, err));
+    TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
+                       frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
+    struct flight_limits flights = scheduler_limits(ln->scheduler);
+    TRY(pipeline_open(&ln->pipeline, ln->link, &flights, err));
+    ln->events = calloc((size_t)lim->wanted_max + lim->credits + lim->rows_max, sizeof *ln->events);
+    CHECK(ln->events != NULL, err, ERR_MEMORY, "no memory for events");
+    return ERR_NONE;
+}
+
+int line_open(struct line **out, struct link *l, const struct line_config *config, struct err *err)
+{
+    struct line *ln = calloc(1, sizeof *ln);
+    CHECK(ln != NULL, err, ERR_MEMORY, "no memory for a line");
+    ln->link = l;
+    ln->model = config->model;
+    ln->n_stages = (uint32_t)link_size(l) - 1;
+    int rc = roster_open(&ln->roster, l, err);
+    if (rc == ERR_NONE) rc = assemble(ln, config, err);
+    if (rc == ERR_NONE) rc = open_stations(ln, config, err);
+    if (rc != ERR_NONE) {
+        line_close(ln);
+        return rc;
+    }
+    *out = ln;
+    return ERR_NONE;
+}
+
+int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err)
+{
+    CHECK((uint64_t)r->sampling.n_bias + r->sampling.penalty_last_n <= ADJUSTS_MAX, err, ERR_USAGE,
+          "%u logit biases and penalties over %u tokens are more than the limit of %d", r->sampling.n_bias,
+          r->sampling.penalty_last_n, ADJUSTS_MAX);
+    struct sequence *s;
+    *request = scheduler_count(ln->scheduler);
+    TRY(sequence_open(&s, r, *request, ln->limits.n_ctx, (int32_t)ln->model->hp.n_vocab, err));
+    int rc = scheduler_add(ln->scheduler, s, err);
+    if (rc != ERR_NONE) sequence_close(s);
+    return rc;
+}
+
+void line_cancel(struct line *ln, uint32_t request)
+{
+    struct sequence *s = scheduler_find(ln->scheduler, request);
+    if (s != NULL && s->state != SEQUENCE_DONE) scheduler_finish(ln->scheduler, s, LINE_FINISH_CANCELLED);
+}
+
+static struct line_event *add_event(struct line *ln, enum line_event_kind kind, const struct sequence *s,
+                                    uint32_t position)
+{
+    struct line_event *ev = &ln->events[ln->n_events++];
+    *ev = (struct line_event){.kind = kind,
+                              .request = s->request,
+                              .position = position,
+                              .token = -1,
+                              .temperature = s->temperature};
+    return ev;
+}
+
+/* choose_token() - the scores of s's last token are home: pick what follows. */
+static int choose_token(struct line *ln, const struct flight *f, uint32_t k, const struct score_head *head,
+                        struct err *err)
+{
+    struct sequence *s = flight_head_at(f, k)->sequence;
+    uint32_t position = flight_head_at(f, k)->position + 1;
+    int32_t token;
+    int rc = sampler_pick(s->sampler, head, position, &token, err);
+    if (rc == SAMPLER_MORE) {
+        CHECK(k < f->n_wanted, err, ERR_PEER, "a whole row of scores came home too short");
+        s->fetch = true;
+        s->fetch_batch = s->held_batch = f->id;
+        s->fetch_wanted = k;
+        return ERR_NONE;
+    }
+    TRY(rc);
+    s->held_batch = 0;
+    enum sequence_step step = sequence_add_token(s, token);
+    if (step != SEQUENCE_ENDS) {
+        ln->counts.tokens++;
+        struct line_event *ev = add_event(ln, LINE_EVENT_TOKEN, s, position);
+        ev->token = token;
+        ev->head = head;
+    }
+    if (step != SEQUENCE_GOES_ON)
+        scheduler_finish(ln->scheduler, s, step == SEQUENCE_ENDS ? LINE_FINISH_STOP : LINE_FINISH_LENGTH);
+    return ERR_NONE;
+}
+
+static int take_answers(struct line *ln, const struct flight *f, const struct msg_result *result, struct err *err)
+{
+    ln->n_events = ln->next_event = 0;
+    for (uint32_t k = 0; k < result->n_heads; k++) {
+        const struct flight_head *to = flight_head_at(f, k);
+        if (to->sequence->state == SEQUENCE_DONE) continue;
+        if (to->sequence->scores != LINE_SCORES_NONE)
+            add_event(ln, LINE_EVENT_SCORES, to->sequence, to->position)->head = &result->heads[k];
+        else
+            TRY(choose_token(ln, f, k, &result->heads[k], err));
+    }
+    for (uint32_t i = 0; i < f->n_parts; i++) {
+        const struct flight_part *part = &f->parts[i];
+        uint32_t end = f->pos[part->first] + part->n_rows;
+        if (end > part->sequence->n_prompt) continue;
+        ln->counts.prompt_tokens += part->n_rows;
+        if (part->n_rows < part->sequence->n_prompt && part->sequence->state != SEQUENCE_DONE)
+            add_event(ln, LINE_EVENT_PREFILL, part->sequence, end);
+    }
+    ln->counts.home_rows += result->n_heads;
+    return ERR_NONE;
+}
+
+/* launch() - send whatever should go now, up to the credits. */
+static int launch(struct line *ln, struct err *err)
+{
+    struct flight *f;
+    while ((f = pipeline_free_flight(ln->pipeline)) != NULL &&
+           scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline), pipeline_decode_in_air(ln->pipeline))) {
+        TRY(pipeline_send(ln->pipeline, f, scheduler_oldest_held(ln->scheduler), err));
+        ln->counts.batches++;
+        ln->counts.rows += f->n_rows;
+    }
+    return ERR_NONE;
+}
+
+/* receive() - a RESULT, where one has come home: choose tokens, and send the next batches before anybody is told. */
+static int receive(struct line *ln, struct err *err)
+{
+    struct flight *f;
+    const struct msg_result *result;
+    TRY(pipeline_receive(ln->pipeline, &f, &result, err));
+    if (f == NULL) return ERR_NONE;
+    ln->holds_result = true;
+    TRY(take_answers(ln, f, result, err));
+    scheduler_land(ln->scheduler, f);
+    pipeline_land(ln->pipeline);
+    return launch(ln, err);
+}
+
+static void release_result(struct line *ln)
+{
+    if (!ln->holds_result) return;
+    pipeline_release(ln->pipeline);
+    ln->holds_result = false;
+}
+
+static bool next_finished(struct line *ln, struct line_event *ev)
+{
+    struct sequence *s = scheduler_next_done(ln->scheduler);
+    if (s == NULL) return false;
+    *ev = (struct line_event){.kind = LINE_EVENT_FINISHED,
+                              .request = s->request,
+                              .position = s->n_tokens,
+                              .token = s->finish == LINE_FINISH_STOP ? s->end_token : -1,
+                              .temperature = s->temperature,
+                              .finish = s->finish};
+    scheduler_tell_done(ln->scheduler, s);
+    return true;
+}
+
+int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *err)
+{
+    enum { WAIT_US = 50000 };
+    *none = false;
+    for (;;) {
+        if (ln->next_event < ln->n_events) {
+            *ev = ln->events[ln->next_event++];
+            return ERR_NONE;
+        }
+        release_result(ln);
+        if (next_finished(ln, ev)) return ERR_NONE;
+        if (scheduler_idle(ln->scheduler)) {
+            *none = true;
+            return ERR_NONE;
+        }
+        TRY(roster_poll(ln->roster, err));
+        TRY(launch(ln, err));
+        TRY(receive(ln, err));
+        if (!ln->holds_result) link_wait(ln->link, WAIT_US);
+    }
+}
+
+uint32_t line_stage_count(const struct line *ln)
+{
+    return ln->n_stages;
+}
+
+const struct line_stage *line_stage_at(const struct line *ln, uint32_t stage)
+{
+    return &ln->stages[stage];
+}
+
+enum isa line_isa(const struct line *ln)
+{
+    return ln->isa;
+}
+
+uint32_t line_n_ctx(const struct line *ln)
+{
+    return ln->limits.n_ctx;
+}
+
+struct line_counts line_counts(const struct line *ln)
+{
+    struct line_counts counts = ln->counts;
+    counts.home_bytes = link_counts(ln->link, LINK_DATA).received_bytes;
+    counts.blocks_used = ln->limits.n_blocks - block_allocator_free_count(ln->blocks);
+    return counts;
+}
+
+/* land_all() - batches of cancelled sequences may still be under way. */
+static int land_all(struct line *ln, struct err *err)
+{
+    while (pipeline_in_air(ln->pipeline) > 0) {
+        TRY(roster_poll(ln->roster, err));
+        TRY(receive(ln, err));
+        if (ln->holds_result)
+            release_result(ln);
+        else
+            link_wait(ln->link, 1000);
+    }
+    return ERR_NONE;
+}
+
+int line_stop(struct line *ln, struct err *err)
+{
+    release_result(ln);
+    TRY(land_all(ln, err));
+    roster_stop(ln->roster);
+    ln->stopped = true;
+    TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
+    for (uint32_t i = 0; i < ln->n_stages; i++) ln->stages[i].report = roster_at(ln->roster, i)->report;
+    ln->counts.overlapped = overlap_count(ln->stages, ln->n_stages);
+    return ERR_NONE;
+}
+
+void line_close(struct line *ln)
+{
+    if (ln == NULL) return;
+    if (ln->roster != NULL && !ln->stopped) roster_stop(ln->roster);
+    pipeline_close(ln->pipeline);
+    scheduler_close(ln->scheduler);
+    block_allocator_close(ln->blocks);
+    roster_close(ln->roster);
+    free(ln->events);
+    free(ln->stages);
+    free(ln->ranges);
+    free(ln);
+}

@@ -1,0 +1,129 @@
+/* line - the coordinator's view of the whole line: open it, submit requests, take events.
+ *
+ * The one scheduler lives behind this. Front ends know nothing else of ranks, batches or blocks.
+ *   line_open: hello, plan, load, ready.   line_submit / line_next / line_cancel: work.   line_close: stop, report.
+ * Inside: scheduler (which rows go next) → pipeline (batches in flight) → proto/link; back along
+ * pipeline → sample/sampler → sequence. block_allocator numbers the KV blocks of all stages.
+ * One thread. */
+#ifndef TANDEM_COORDINATOR_LINE_LINE_H
+#define TANDEM_COORDINATOR_LINE_LINE_H
+
+#include "coordinator/sample/sampler.h"
+#include "engine/isa.h"
+#include "engine/model.h"
+#include "proto/link.h"
+#include "proto/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct line;
+
+struct line_config {
+    const struct model *model; /* outlives the line */
+    const char *split;         /* "3,3,2" or NULL: by bytes */
+    uint32_t n_ctx;            /* positions of one sequence; 0: what the model was trained for */
+    uint32_t n_seqs;           /* sequences in the line at once; more requests wait their turn */
+    uint32_t chunk;            /* rows of a batch; 0: a default by the number of stages */
+    uint32_t threads;          /* of each stage; 0: each stage's share of its CPUs */
+    enum kv_format kv;
+    bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */
+    uint64_t shuffle_seed;
+    /* called while loading, at most a few times a second: bytes over all stages. May be NULL. */
+    void (*on_load)(void *ctx, uint64_t done, uint64_t total);
+    void *ctx;
+};
+
+/* line_open() - hello, plan, load and ready over l, whose size - 1 workers are already running worker_run().
+ * Owns nothing of l. On error the workers have been told to stop.
+ * Returns ERR_CAPACITY (more stages than layers; memory), ERR_DISAGREE (model, version), ERR_RANK (a worker
+ * failed or died; named), ERR_STALL, ERR_INTERRUPTED, ERR_USAGE (split, context). */
+int line_open(struct line **out, struct link *l, const struct line_config *config, struct err *err);
+
+enum line_scores {
+    LINE_SCORES_NONE,
+    LINE_SCORES_ROWS, /* LINE_SCORES for every prompt position, with the raw row */
+    LINE_SCORES_NEXT, /* LINE_SCORES for every prompt position but the last: head->id_scores[0] is the
+                         score of the next prompt token, head->lse the row's */
+};
+
+struct line_request {
+    const int32_t *prompt; /* [n_prompt], copied; 1 <= n_prompt <= n_ctx */
+    uint32_t n_prompt;
+    struct sampling sampling;
+    uint32_t max_tokens; /* 0: the prompt only */
+    enum line_scores scores;
+    bool (*is_end)(const void *ctx, int32_t token); /* NULL: no token ends it */
+    const void *is_end_ctx;
+};
+
+enum line_finish {
+    LINE_FINISH_STOP,      /* an end token */
+    LINE_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    LINE_FINISH_CANCELLED, /* line_cancel() */
+};
+
+enum line_event_kind {
+    LINE_EVENT_PREFILL,  /* so many prompt positions are done (progress; not for one-batch prompts) */
+    LINE_EVENT_SCORES,   /* see line_scores; position is the prompt position */
+    LINE_EVENT_TOKEN,    /* a token was chosen; head: its ordered head, for top_probs */
+    LINE_EVENT_FINISHED, /* the last event of a request; token: the end token of FINISH_STOP, or -1 */
+};
+
+/* Pointers are valid until the next call into the line. */
+struct line_event {
+    enum line_event_kind kind;
+    uint32_t request; /* as line_submit() numbered it */
+    uint32_t position;
+    int32_t token;
+    float temperature; /* 1 for greedy: probability of head entry k is exp(scores[k] / temperature - lse) */
+    const struct score_head *head;
+    enum line_finish finish;
+};
+
+/* line_submit() - queue a request; *request: its number, 0, 1, 2 … Returns ERR_USAGE (sampling, empty
+ * prompt, a token out of range), ERR_CAPACITY (the prompt is longer than the context), ERR_MEMORY. */
+int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err);
+
+/* line_cancel() - end a request early; its LINE_EVENT_FINISHED still comes. Unknown or finished: nothing. */
+void line_cancel(struct line *ln, uint32_t request);
+
+/* line_next() - work until there is an event. *none is set, and no event given, when no request is left.
+ * Errors end the line: ERR_RANK, ERR_STALL, ERR_NUMERIC, ERR_INTERRUPTED, ERR_PEER ... */
+int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *err);
+
+/* What is known of each stage; strings live as long as the line. report is filled by line_stop(). */
+struct line_stage {
+    int rank;
+    const char *host;
+    uint32_t pid;
+    struct layer_range range;
+    uint32_t threads;
+    struct footprint bytes;
+    uint64_t load_ns;
+    struct msg_report report;
+};
+uint32_t line_stage_count(const struct line *ln);
+const struct line_stage *line_stage_at(const struct line *ln, uint32_t stage);
+enum isa line_isa(const struct line *ln);
+uint32_t line_n_ctx(const struct line *ln);
+
+struct line_counts {
+    uint64_t batches, rows, prompt_tokens, tokens;
+    uint64_t home_bytes, home_rows; /* frames of RESULTs that came home, and the score rows they answered */
+    uint32_t blocks_used; /* KV blocks in use now; 0 when nothing is left to do */
+    uint64_t overlapped; /* after line_stop(): forward passes beside which another stage worked on another batch */
+};
+struct line_counts line_counts(const struct line *ln);
+
+/* line_stop() - drain, stop the workers, collect their reports. line_close() frees; after an error, or without
+ * line_stop(), it tells the workers to stop and waits for nothing. */
+int line_stop(struct line *ln, struct err *err);
+void line_close(struct line *ln); /* NULL is allowed */
+
+/* line_catch_signals() - SIGINT and SIGTERM are noted and end line_open() and line_next() with ERR_INTERRUPTED, or with
+ * ERR_RANK when a worker turns out to be dead (mpirun sends SIGTERM then). Process-wide; call once. */
+void line_catch_signals(void);
+
+#endif

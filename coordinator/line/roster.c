@@ -1,0 +1,305 @@
+/* roster - see roster.h. */
+#include "coordinator/line/roster.h"
+
+#include "coordinator/line/line.h"
+#include "proto/codec.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HELLO_WAIT_MS = 60000, /* a worker that opens a model on a slow disk cannot speak meanwhile */
+    STALL_MS = 5000,
+    SUSPECT_MS = 2 * HEARTBEAT_MS + 50, /* silent for so long: worth a look */
+    ABSENCE_MS = 1000, /* the coordinator itself was away: nobody is to blame for that time */
+};
+
+struct roster {
+    struct link *link;
+    struct codec *codec;
+    uint32_t n;
+    struct member *members;
+    char host[256];
+    uint64_t opened_ns, polled_ns;
+};
+
+static volatile sig_atomic_t signal_caught;
+
+static void on_signal(int number)
+{
+    signal_caught = number;
+}
+
+void line_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int roster_open(struct roster **out, struct link *l, struct err *err)
+{
+    struct roster *r = calloc(1, sizeof *r);
+    CHECK(r != NULL, err, ERR_MEMORY, "no memory for the roster");
+    r->link = l;
+    r->n = (uint32_t)link_size(l) - 1;
+    r->members = calloc(r->n, sizeof *r->members);
+    int rc = r->members != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
+                                : err_set(err, ERR_MEMORY, "no memory for %u workers", r->n);
+    if (rc != ERR_NONE) {
+        roster_close(r);
+        return rc;
+    }
+    if (gethostname(r->host, sizeof r->host - 1) != 0) r->host[0] = '\0';
+    r->opened_ns = r->polled_ns = now_ns();
+    for (uint32_t i = 0; i < r->n; i++) {
+        r->members[i].rank = (int)i + 1;
+        r->members[i].heard_ns = r->opened_ns;
+    }
+    *out = r;
+    return ERR_NONE;
+}
+
+void roster_close(struct roster *r)
+{
+    if (r == NULL) return;
+    codec_close(r->codec);
+    free(r->members);
+    free(r);
+}
+
+uint32_t roster_size(const struct roster *r)
+{
+    return r->n;
+}
+
+struct member *roster_at(struct roster *r, uint32_t index)
+{
+    return &r->members[index];
+}
+
+static void name_member(const struct member *m, struct err *err)
+{
+    if (m->has_range)
+        err_set_who(err, "worker %d @%.32s, layers %u..%u", m->rank, m->host, m->range.first, m->range.end - 1);
+    else
+        err_set_who(err, "worker %d @%.32s", m->rank, m->host[0] != '\0' ? m->host : "?");
+}
+
+static int blame(const struct member *m, enum err_code code, const char *text, struct err *err)
+{
+    int rc = err_set(err, code, "%s", text);
+    name_member(m, err);
+    return rc;
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from);
+}
+
+static void note_hello(struct member *m, const struct msg_hello *hello)
+{
+    m->hello = *hello;
+    copy_text(m->host, sizeof m->host, hello->host);
+    copy_text(m->version, sizeof m->version, hello->version);
+    copy_text(m->family, sizeof m->family, hello->family);
+    m->hello.host = m->host;
+    m->hello.version = m->version;
+    m->hello.family = m->family;
+}
+
+static void note_report(struct member *m, const struct msg_report *report)
+{
+    m->report = *report;
+    memcpy(m->spans, report->spans, report->n_spans * sizeof *m->spans);
+    m->report.spans = m->spans;
+}
+
+static int note_message(struct member *m, const struct message *msg, struct err *err)
+{
+    switch (msg->type) {
+    case MESSAGE_HELLO:
+        note_hello(m, &msg->u.hello);
+        m->answered[ROSTER_HELLO] = true;
+        return ERR_NONE;
+    case MESSAGE_READY:
+        m->ready = msg->u.ready;
+        m->answered[ROSTER_READY] = true;
+        return ERR_NONE;
+    case MESSAGE_REPORT:
+        note_report(m, &msg->u.report);
+        m->answered[ROSTER_REPORT] = true;
+        return ERR_NONE;
+    case MESSAGE_HEARTBEAT:
+        m->beat = msg->u.heartbeat;
+        return ERR_NONE;
+    case MESSAGE_ERROR:
+        return blame(m, (enum err_code)msg->u.error.code, msg->u.error.text, err);
+    default:
+        return blame(m, ERR_PEER, "sent a message that workers do not send", err);
+    }
+}
+
+static int take_messages(struct roster *r, struct err *err)
+{
+    for (;;) {
+        int from;
+        const uint8_t *frame;
+        size_t len;
+        TRY(link_receive(r->link, LINK_CONTROL, &from, &frame, &len, err));
+        if (frame == NULL) return ERR_NONE;
+        link_made_progress(r->link);
+        struct member *m = &r->members[from - 1];
+        m->heard_ns = now_ns();
+        struct message msg;
+        struct frame_view view;
+        int rc = codec_unpack(r->codec, frame, len, 0, &msg, &view, err);
+        if (rc == ERR_NONE)
+            rc = note_message(m, &msg, err);
+        else
+            name_member(m, err);
+        link_receive_done(r->link, LINK_CONTROL);
+        if (rc != ERR_NONE) return rc;
+    }
+}
+
+static void describe(const struct member *m, char *text, size_t size)
+{
+    switch (m->answered[ROSTER_READY] ? m->beat.state : WORKER_LOADING) {
+    case WORKER_FORWARD:
+        snprintf(text, size, "in batch %llu at layer %u", (unsigned long long)m->beat.batch_id, m->beat.layer);
+        return;
+    case WORKER_IDLE:
+        snprintf(text, size, "while waiting for a batch");
+        return;
+    default:
+        snprintf(text, size, "while loading (%llu of %llu MB)", (unsigned long long)(m->beat.done >> 20),
+                 (unsigned long long)(m->beat.total >> 20));
+    }
+}
+
+/* process_is_gone() - a killed process is a zombie until its launcher has collected it. */
+static bool process_is_gone(uint32_t pid)
+{
+    if (kill((pid_t)pid, 0) != 0) return errno == ESRCH;
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return true;
+    bool read = fgets(line, sizeof line, f) != NULL;
+    fclose(f);
+    const char *state = read ? strrchr(line, ')') : NULL;
+    return state != NULL && (state[2] == 'Z' || state[2] == 'X');
+}
+
+static int say_dead(const struct member *m, double silence_s, struct err *err)
+{
+    char doing[96], text[256];
+    describe(m, doing, sizeof doing);
+    snprintf(text, sizeof text,
+             "died %s, last heard of %.1f s ago: its process was killed or crashed (memory? see its host)", doing,
+             silence_s);
+    return blame(m, ERR_RANK, text, err);
+}
+
+static int judge_silence(const struct roster *r, uint64_t now, struct err *err)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct member *m = &r->members[i];
+        if (m->answered[ROSTER_REPORT]) continue;
+        uint64_t silence_ms = (now - m->heard_ns) / 1000000u;
+        if (silence_ms < SUSPECT_MS) continue;
+        bool here = m->answered[ROSTER_HELLO] && strcmp(m->host, r->host) == 0 &&
+                    m->hello.pid != (uint32_t)getpid();
+        if (here && process_is_gone(m->hello.pid)) return say_dead(m, (double)silence_ms / 1e3, err);
+        uint64_t limit = m->answered[ROSTER_HELLO] ? STALL_MS : HELLO_WAIT_MS;
+        if (silence_ms < limit) continue;
+        char doing[96], text[256];
+        describe(m, doing, sizeof doing);
+        snprintf(text, sizeof text, "stopped answering %s, silent for %.1f s: is its host overloaded or cut off?",
+                 doing, (double)silence_ms / 1e3);
+        return blame(m, ERR_STALL, text, err);
+    }
+    return ERR_NONE;
+}
+
+/* judge_signal() - SIGTERM from mpirun means that a worker died a second ago: the one that went silent first. */
+static int judge_signal(const struct roster *r, uint64_t now, struct err *err)
+{
+    const struct member *worst = NULL;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (worst == NULL || r->members[i].heard_ns < worst->heard_ns) worst = &r->members[i];
+    uint64_t silence_ms = (now - worst->heard_ns) / 1000000u;
+    if (signal_caught == SIGTERM && silence_ms >= SUSPECT_MS) return say_dead(worst, (double)silence_ms / 1e3, err);
+    return err_set(err, ERR_INTERRUPTED, "interrupted by signal %d", (int)signal_caught);
+}
+
+int roster_poll(struct roster *r, struct err *err)
+{
+    uint64_t now = now_ns(), away = now - r->polled_ns;
+    if (away >= (uint64_t)ABSENCE_MS * 1000000u)
+        for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns += away;
+    r->polled_ns = now;
+    TRY(take_messages(r, err));
+    now = now_ns();
+    if (signal_caught != 0) return judge_signal(r, now, err);
+    return judge_silence(r, now, err);
+}
+
+int roster_await(struct roster *r, enum roster_answer answer,
+                 void (*on_load)(void *ctx, uint64_t done, uint64_t total), void *ctx, struct err *err)
+{
+    for (;;) {
+        TRY(roster_poll(r, err));
+        uint32_t n_answered = 0;
+        uint64_t done = 0, total = 0;
+        for (uint32_t i = 0; i < r->n; i++) {
+            n_answered += r->members[i].answered[answer];
+            done += r->members[i].beat.done;
+            total += r->members[i].beat.total;
+        }
+        if (n_answered == r->n) return ERR_NONE;
+        if (on_load != NULL && total > 0) on_load(ctx, done, total);
+        link_wait(r->link, 50000);
+    }
+}
+
+int roster_send(struct roster *r, uint32_t index, const struct message *m, struct err *err)
+{
+    int rank = r->members[index].rank;
+    size_t capacity, len;
+    uint8_t *frame;
+    while ((frame = link_send_begin(r->link, LINK_CONTROL, rank, &capacity)) == NULL) {
+        TRY(roster_poll(r, err));
+        link_wait(r->link, 1000);
+    }
+    TRY(codec_pack(r->codec, m, 0, 0, frame, capacity, &len, err));
+    return link_send(r->link, LINK_CONTROL, rank, len, err);
+}
+
+void roster_stop(struct roster *r)
+{
+    const struct message stop = {.type = MESSAGE_STOP};
+    for (uint32_t i = 0; i < r->n; i++) {
+        size_t capacity, len;
+        uint8_t *frame = link_send_begin(r->link, LINK_CONTROL, r->members[i].rank, &capacity);
+        if (frame == NULL || codec_pack(r->codec, &stop, 0, 0, frame, capacity, &len, NULL) != ERR_NONE) continue;
+        link_send(r->link, LINK_CONTROL, r->members[i].rank, len, NULL);
+    }
+    for (uint64_t begin = now_ns(); link_pending_sends(r->link) > 0 && now_ns() - begin < 500000000u;)
+        link_wait(r->link, 1000);
+}

@@ -1,0 +1,51 @@
+/* roster - who works in this line: what each worker said, when it was last heard of, and whether it is well.
+ *
+ * The coordinator's end of the control channel. Stations: proto/link; line opens, asks and stops through it. */
+#ifndef TANDEM_COORDINATOR_LINE_ROSTER_H
+#define TANDEM_COORDINATOR_LINE_ROSTER_H
+
+#include "engine/model.h"
+#include "proto/link.h"
+#include "proto/message.h"
+
+enum roster_answer { ROSTER_HELLO, ROSTER_READY, ROSTER_REPORT, ROSTER_ANSWERS };
+
+/* One worker. Strings and spans inside the messages are copies that live as long as the roster. */
+struct member {
+    int rank;
+    bool answered[ROSTER_ANSWERS];
+    struct msg_hello hello;
+    struct msg_ready ready;
+    struct msg_report report;
+    struct msg_heartbeat beat;
+    uint64_t heard_ns;
+    bool has_range;
+    struct layer_range range;
+    char host[256], version[64], family[64];
+    struct msg_span spans[MESSAGE_SPANS_MAX];
+};
+
+struct roster;
+
+int roster_open(struct roster **out, struct link *l, struct err *err);
+void roster_close(struct roster *r); /* NULL is allowed */
+
+uint32_t roster_size(const struct roster *r);
+struct member *roster_at(struct roster *r, uint32_t index); /* 0: rank 1 */
+
+/* roster_poll() - take what came in, and look after everybody.
+ * Returns ERR_RANK (a worker reported an error, with its code in its place; or one is dead), ERR_STALL (one was silent
+ * for too long), ERR_INTERRUPTED (a signal came). The error's who names the worker. */
+int roster_poll(struct roster *r, struct err *err);
+
+/* roster_await() - poll until everybody has given this answer. on_load may be NULL. */
+int roster_await(struct roster *r, enum roster_answer answer,
+                 void (*on_load)(void *ctx, uint64_t done, uint64_t total), void *ctx, struct err *err);
+
+/* roster_send() - to one worker. */
+int roster_send(struct roster *r, uint32_t index, const struct message *m, struct err *err);
+
+/* roster_stop() - STOP to everybody, as far as they can be reached. */
+void roster_stop(struct roster *r);
+
+#endif

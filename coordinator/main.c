@@ -1,0 +1,252 @@
+/* main - which rank is this, and what does it do: the coordinator runs a command, a worker serves
+ * its stage.
+ *
+ * The only file that knows both coordinator and worker. Under mpirun the workers are the other
+ * ranks; otherwise they are threads of this process. How everything ends is decided here too: a
+ * line that can still be stopped in good order is; one with a dead rank in it is ended by force;
+ * and a watchdog makes sure that neither hangs. Stations after: commands and front/ (coordinator),
+ * worker/worker. */
+#include "coordinator/commands.h"
+#include "engine/log.h"
+#include "proto/link.h"
+#include "worker/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    END_WAIT_S = 3, /* for all ranks to leave an orderly end */
+    USAGE_WAIT_MS =
+        300, /* a rank that ends first makes mpirun end the others: let rank 0 say its line */
+};
+
+/* ---- the watchdog ---- */
+
+static volatile sig_atomic_t watchdog_status;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    _exit(watchdog_status);
+}
+
+/* watch_end() - this process ends with status within END_WAIT_S, whatever happens. */
+static void watch_end(int status)
+{
+    watchdog_status = status;
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    alarm(END_WAIT_S);
+}
+
+/* ---- the line, as main starts and ends it ---- */
+
+struct launch {
+    bool mpi;           /* the workers are other ranks */
+    struct link *link;  /* the coordinator's endpoint; NULL before the start */
+    uint32_t n_threads; /* in-process stages that run */
+    bool broken;        /* some of them could not be started */
+    struct stage_thread {
+        pthread_t thread;
+        struct link *link;
+        struct worker_config config;
+    } * threads; /* [n_threads] */
+};
+
+static void *run_stage_thread(void *arg)
+{
+    struct stage_thread *t = arg;
+    struct err err;
+    worker_run(t->link, &t->config, &err); /* has told the coordinator of its error */
+    link_close(t->link, false);
+    return NULL;
+}
+
+/* count_stages() - from --stages, or from the numbers of --split; 0: they contradict each other. */
+static uint32_t count_stages(const struct settings *s)
+{
+    if (s->split == NULL) return s->stages == 0 ? 1 : s->stages;
+    uint32_t n = 1;
+    for (const char *c = s->split; *c != '\0'; c++) n += *c == ',';
+    return s->stages == 0 || s->stages == n ? n : 0;
+}
+
+/* start_threads() - signals stay with the main thread, which knows what to do about them. */
+static int start_threads(struct launch *l, const struct settings *s, struct link **endpoints,
+                         uint32_t n, struct err *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    for (uint32_t i = 0; i < n && !l->broken; i++) {
+        struct stage_thread *t = &l->threads[i];
+        *t = (struct stage_thread){.link = endpoints[i + 1], .config = {.model_path = s->model}};
+        l->broken = pthread_create(&t->thread, NULL, run_stage_thread, t) != 0;
+        l->n_threads += !l->broken;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    CHECK(!l->broken, err, ERR_MEMORY, "no thread for stage %u of %u", l->n_threads + 1, n);
+    return ERR_NONE;
+}
+
+static int start_in_process(struct launch *l, const struct settings *s, struct err *err)
+{
+    const uint32_t n = count_stages(s);
+    CHECK(n > 0, err, ERR_USAGE, "--stages %u and --split %s contradict each other", s->stages,
+          s->split);
+    CHECK(n <= STAGES_MAX, err, ERR_CAPACITY, "--split names %u stages, the limit is %d", n,
+          STAGES_MAX);
+    struct link **endpoints = calloc((size_t)n + 1, sizeof *endpoints);
+    l->threads = calloc(n, sizeof *l->threads);
+    int rc = endpoints != NULL && l->threads != NULL
+                 ? link_local_open(endpoints, (int)n + 1, (enum link_idle)s->idle, err)
+                 : err_set(err, ERR_MEMORY, "no memory for %u stages", n);
+    if (rc == ERR_NONE) {
+        l->link = endpoints[0];
+        rc = start_threads(l, s, endpoints, n, err);
+    }
+    free(endpoints);
+    return rc;
+}
+
+static int check_mpi_settings(const struct settings *s, int size, struct err *err)
+{
+    CHECK(s->stages == 0, err, ERR_USAGE,
+          "--stages is for one process: this line has %d workers, one for each rank but the first",
+          size - 1);
+    return ERR_NONE;
+}
+
+/* start_line() - see line_starter. */
+static int start_line(void *ctx, const struct settings *s, struct link **link, struct err *err)
+{
+    struct launch *l = ctx;
+    if (link_mpi_launched()) {
+        TRY(link_mpi_open(&l->link, (enum link_idle)s->idle, err));
+        l->mpi = l->link != NULL;
+    }
+    if (l->mpi) {
+        CHECK(link_rank(l->link) == 0, err, ERR_USAGE,
+              "this launcher does not say ranks in the environment: start tandem with mpirun");
+        TRY(check_mpi_settings(s, link_size(l->link), err));
+    } else {
+        TRY(start_in_process(l, s, err));
+    }
+    *link = l->link;
+    return ERR_NONE;
+}
+
+/* must_force() - after these there may be a rank that will never answer. */
+static bool must_force(int code)
+{
+    return code == ERR_RANK || code == ERR_PEER || code == ERR_STALL || code == ERR_INTERRUPTED;
+}
+
+/* end_line() - after line_close(), which has told the workers to stop. */
+static void end_line(struct launch *l, int code)
+{
+    if (l->link == NULL) return;
+    const int status = err_exit_status((enum err_code)code);
+    watch_end(status);
+    if (l->mpi && must_force(code)) link_mpi_abort(status);
+    if (l->broken || must_force(code)) _exit(status);
+    link_close(l->link, false);
+    for (uint32_t i = 0; i < l->n_threads; i++) pthread_join(l->threads[i].thread, NULL);
+    free(l->threads);
+    alarm(0);
+}
+
+/* ---- what this rank is ---- */
+
+/* rank_of_environment() - before MPI is initialised; 0 where no launcher says otherwise. */
+static int rank_of_environment(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    if (!link_mpi_launched()) return 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *rank = getenv(names[i]);
+        if (rank != NULL) return atoi(rank);
+    }
+    return 0;
+}
+
+static void on_bug(void)
+{
+    link_mpi_abort(err_exit_status(ERR_RANK));
+}
+
+/* run_worker_rank() - prints nothing, unless MPI itself does not come up; the coordinator speaks
+ * for the line. */
+static int run_worker_rank(const struct settings *s)
+{
+    struct err err;
+    struct link *link;
+    int rc = link_mpi_open(&link, (enum link_idle)s->idle, &err);
+    if (rc != ERR_NONE || link == NULL) {
+        if (rc != ERR_NONE) log_error(&err);
+        return err_exit_status((enum err_code)rc);
+    }
+    const struct worker_config config = {.model_path = s->model};
+    rc = check_mpi_settings(s, link_size(link), &err);
+    if (rc == ERR_NONE) rc = worker_run(link, &config, &err);
+    watch_end(err_exit_status((enum err_code)rc));
+    link_close(link, false);
+    /* In good order to here: the coordinator's status is the job's, and it knows of the error. */
+    return 0;
+}
+
+/* print_information() - --help and --version. */
+static int print_information(const struct command *command, const struct settings *s)
+{
+    if (s->help)
+        commands_print_help(stdout, command);
+    else
+        printf("tandem %s\n", TANDEM_VERSION);
+    return fflush(stdout) == 0 ? 0 : err_exit_status(ERR_FILE);
+}
+
+static int run_command(const struct command *command, const struct settings *s)
+{
+    struct err err = {.code = ERR_NONE};
+    struct launch launch = {0};
+    const struct line_starter starter = {start_line, &launch};
+    int rc = command->run(s, &starter, &err);
+    if (rc != ERR_NONE) log_error(&err);
+    end_line(&launch, rc);
+    return err_exit_status((enum err_code)rc);
+}
+
+static int run(int rank, const struct command *command, const struct settings *s)
+{
+    if (s->verbose) log_set_level(LOG_INFO);
+    if (s->quiet) log_set_level(LOG_ERROR);
+    if (command == NULL || s->help || s->version)
+        return rank == 0 ? print_information(command, s) : 0;
+    if (rank == 0) return run_command(command, s);
+    return command->needs_line ? run_worker_rank(s) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write that meets it */
+    err_set_bug_hook(on_bug);
+    const int rank = rank_of_environment();
+    const struct command *command;
+    struct settings settings;
+    struct err err;
+    int rc = commands_parse(argc, argv, &command, &settings, &err);
+    int status = err_exit_status((enum err_code)rc);
+    if (rc == ERR_NONE)
+        status = run(rank, command, &settings);
+    else if (rank == 0)
+        log_error(&err);
+    else
+        usleep(USAGE_WAIT_MS * 1000);
+    settings_free(&settings);
+    return status;
+}

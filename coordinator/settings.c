@@ -1,0 +1,186 @@
+/* settings - see settings.h. */
+#include "coordinator/settings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define AT(member) .offset = offsetof(struct settings, member)
+#define GROUP(name, rows, text)                                                                    \
+    const struct option_group name = {text, rows, sizeof rows / sizeof rows[0]}
+
+static const struct option general_rows[] = {
+    {"help", 'h', OPTION_FLAG, AT(help), .help = "say this, and end"},
+    {"version", 0, OPTION_FLAG, AT(version), .help = "say which version this is, and end"},
+    {"verbose", 'v', OPTION_FLAG, AT(verbose), .help = "say more on standard error, with counts"},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "say nothing on standard error but errors"},
+};
+GROUP(group_general, general_rows, "General");
+
+static const struct option model_rows[] = {
+    {"model", 'm', OPTION_TEXT, AT(model), .value = "MODEL",
+     .help = "the model file (GGUF); needed"},
+};
+GROUP(group_model, model_rows, "Model");
+
+static const struct option line_rows[] = {
+    {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
+     .unset = "what the work needs, at most what the model was trained for",
+     .help = "positions of a sequence"},
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
+     .help = "number format of the key/value cache"},
+    {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
+     .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
+    {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,
+     .unset = "by the number of stages", .help = "rows of a batch at most"},
+    {"stages", 0, OPTION_U32, AT(stages), .value = "P", .min = 1, .max = STAGES_MAX, .unset = "1",
+     .help = "stages inside this process; not under mpirun, where each rank but the first is one"},
+    {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
+     .help = "layers of each stage, by hand"},
+    {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
+     .help = "how far a waiting rank may back off"},
+};
+GROUP(group_line, line_rows, "Line");
+
+static const struct option prompt_rows[] = {
+    {"prompt", 'p', OPTION_LIST, AT(prompts), .value = "TEXT",
+     .help = "a prompt; several -p are several sequences at once"},
+    {"file", 'f', OPTION_TEXT, AT(file), .value = "FILE", .unset = "standard input",
+     .help = "read the prompt from FILE (- is standard input)"},
+    {"ids", 0, OPTION_LIST, AT(ids), .value = "1,2,3",
+     .help = "a prompt as token ids, taken as they are"},
+    {"no-bos", 0, OPTION_FLAG, AT(no_bos),
+     .help = "do not put the special tokens around a prompt that the file asks for"},
+    {"parse-special", 0, OPTION_FLAG, AT(parse_special),
+     .help = "control tokens written out in a prompt become their id"},
+};
+GROUP(group_prompts, prompt_rows, "Prompt");
+
+static const struct option sampling_rows[] = {
+    {"temp", 't', OPTION_F32, AT(sampling.temperature), .value = "T", .max = INFINITY,
+     .help = "temperature; 0 always takes the best token"},
+    {"top-k", 0, OPTION_U32, AT(sampling.top_k), .value = "K", .max = INT32_MAX, .unset = "off",
+     .help = "draw from the K best tokens"},
+    {"top-p", 0, OPTION_F32, AT(sampling.top_p), .value = "P", .max = 1, .above_min = true,
+     .unset = "off", .help = "draw from the best tokens that make up this probability"},
+    {"min-p", 0, OPTION_F32, AT(sampling.min_p), .value = "P", .max = 1, .unset = "off",
+     .help = "drop tokens below this share of the best one's probability"},
+    {"typical", 0, OPTION_F32, AT(sampling.typical_p), .value = "P", .max = 1, .above_min = true,
+     .unset = "off", .help = "draw from the most typical tokens that make up this probability"},
+    {"repeat-penalty", 0, OPTION_F32, AT(sampling.repeat_penalty), .value = "R", .max = INFINITY,
+     .above_min = true, .unset = "off",
+     .help = "divide the scores of recent tokens (multiply them below 0)"},
+    {"frequency-penalty", 0, OPTION_F32, AT(sampling.frequency_penalty), .value = "F",
+     .min = -INFINITY, .max = INFINITY, .unset = "off",
+     .help = "take this from a token's score for each time it came lately"},
+    {"presence-penalty", 0, OPTION_F32, AT(sampling.presence_penalty), .value = "F",
+     .min = -INFINITY, .max = INFINITY, .unset = "off",
+     .help = "take this from a token's score if it came lately"},
+    {"repeat-last-n", 0, OPTION_U32, AT(sampling.penalty_last_n), .value = "N", .max = 1U << 24,
+     .help = "how many tokens back the penalties look"},
+    {"logit-bias", 0, OPTION_LIST, AT(biases), .value = "ID=V",
+     .help = "add V to the score of token ID; -inf bans it; may be repeated"},
+    {"seed", 0, OPTION_U64, AT(sampling.seed), offsetof(struct settings, seed_given), .value = "S",
+     .unset = "drawn, and reported on standard error",
+     .help = "the same seed draws the same tokens, on any line"},
+};
+GROUP(group_sampling, sampling_rows, "Sampling");
+
+static const struct option generate_rows[] = {
+    {"predict", 'n', OPTION_I32, AT(n_tokens), .value = "N", .min = -1, .max = INT32_MAX,
+     .help =
+         "tokens at most; -1: until the context is full (without --ctx it has room for 4096 more)"},
+    {"stop", 0, OPTION_LIST, AT(stops), .value = "TEXT",
+     .help = "end before this text; may be repeated"},
+    {"ignore-eos", 0, OPTION_FLAG, AT(ignore_eos), .help = "ban the tokens that end a text"},
+    {"top-probs", 0, OPTION_U32, AT(sampling.top_probs), .value = "K", .max = LOGIT_TOP_MAX,
+     .unset = "off", .help = "print the K most probable tokens of each step on standard error"},
+    {"json", 0, OPTION_FLAG, AT(json),
+     .help = "print one JSON object a sequence instead of the text"},
+};
+GROUP(group_generate, generate_rows, "Output");
+
+static const struct option logits_rows[] = {
+    {"top", 0, OPTION_U32, AT(top), .value = "K", .min = 1, .max = LOGIT_TOP_MAX,
+     .unset = "8 without --hash and -o",
+     .help = "print the K best tokens after each position: POSITION ID:SCORE ..."},
+    {"hash", 0, OPTION_FLAG, AT(hash),
+     .help = "print a digest of the bits of each row: POSITION DIGEST"},
+    {"out", 'o', OPTION_TEXT, AT(out), .value = "FILE",
+     .help = "write the rows to FILE, as little-endian float32"},
+    {"beside", 0, OPTION_U32, AT(beside), .value = "N", .max = SEQUENCES_MAX - 1, .unset = "0",
+     .help =
+         "for tests: run N other random sequences at the same time, which must not change a bit"},
+    {"seed", 0, OPTION_U64, AT(sampling.seed), offsetof(struct settings, seed_given), .value = "S",
+     .help = "of the sequences of --beside"},
+};
+GROUP(group_logits, logits_rows, "Output");
+
+static const struct option tokenize_rows[] = {
+    {"pieces", 0, OPTION_FLAG, AT(pieces),
+     .help = "print a line for each token: its id and its piece of text"},
+};
+GROUP(group_tokenize, tokenize_rows, "Output");
+
+static const struct option detokenize_rows[] = {
+    {"file", 'f', OPTION_TEXT, AT(file), .value = "FILE", .unset = "standard input",
+     .help = "read ids from FILE (- is standard input) where none is given"},
+    {"special", 0, OPTION_FLAG, AT(special), .help = "show control tokens"},
+};
+GROUP(group_detokenize, detokenize_rows, "Text");
+
+static const struct option inspect_rows[] = {
+    {"ranks", 0, OPTION_U32, AT(ranks), .value = "P", .min = 1, .max = STAGES_MAX + 1, .unset = "1",
+     .help = "say what each of P ranks would hold; rank 0 coordinates, unless it is alone"},
+    {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
+     .unset = "what the model was trained for",
+     .help = "positions of the sequence that they make room for"},
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
+     .help = "number format of the key/value cache"},
+    {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
+     .help = "layers of each stage, by hand"},
+    {"tensors", 0, OPTION_FLAG, AT(tensors), .help = "list every tensor"},
+    {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
+};
+GROUP(group_inspect, inspect_rows, "Output");
+
+static const struct option perplexity_rows[] = {
+    {"file", 'f', OPTION_TEXT, AT(file), .value = "FILE",
+     .help = "the text (- is standard input), every byte of it"},
+    {"ids-file", 0, OPTION_TEXT, AT(ids_file), .value = "FILE",
+     .help = "token ids instead: numbers between blanks, commas or newlines; # begins a comment"},
+    {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
+};
+GROUP(group_perplexity, perplexity_rows, "Input and output");
+
+struct settings settings_default(void)
+{
+    struct settings s = {.sampling = sampling_default(), .n_tokens = 128};
+    return s;
+}
+
+void settings_free(struct settings *s)
+{
+    option_list_free(&s->prompts);
+    option_list_free(&s->ids);
+    option_list_free(&s->biases);
+    option_list_free(&s->stops);
+    option_list_free(&s->operands);
+}
+
+const char settings_environment_help[] =
+    "  TANDEM_BLOCK_SEED=N   hand out key/value blocks in a random order\n"
+    "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512)\n";
+
+int settings_read_environment(struct settings *s, struct err *err)
+{
+    const char *seed = getenv("TANDEM_BLOCK_SEED");
+    if (seed == NULL || seed[0] == '\0') return ERR_NONE;
+    char *end;
+    errno = 0;
+    s->shuffle_seed = strtoull(seed, &end, 10);
+    CHECK(*end == '\0' && errno == 0, err, ERR_USAGE,
+          "TANDEM_BLOCK_SEED wants a whole number, got '%s'", seed);
+    s->shuffle_blocks = true;
+    return ERR_NONE;
+}

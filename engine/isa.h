@@ -1,0 +1,20 @@
+/* isa - the instruction sets that kernels exist for, by name and order; no kernel is known here.
+ *
+ * A rank states its best one in the handshake; the line runs the smallest of them. */
+#ifndef TANDEM_ENGINE_ISA_H
+#define TANDEM_ENGINE_ISA_H
+
+#include "engine/err.h"
+
+enum isa { ISA_GENERIC, ISA_AVX2, ISA_AVX512, ISA_COUNT };
+
+const char *isa_name(enum isa isa); /* "generic", "avx2", "avx512" */
+
+/* isa_find() - by name; -1 where unknown. */
+int isa_find(const char *name);
+
+/* isa_detect() - the best that this CPU and system have, or the one that TANDEM_ISA forces.
+ * Returns ERR_USAGE for an unknown name, ERR_UNSUPPORTED for one that this CPU does not have. */
+int isa_detect(enum isa *out, struct err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* kernels - see kernels.h: how the table is filled. */
+#include "engine/kernels/kernels.h"
+
+static void fill_generic(struct kernels *k)
+{
+#define FORMAT_GENERIC(id, suffix, q8)                                                             \
+    k->format[KERNEL_FORMAT_##id] = (struct format_kernels){                                       \
+        .format = FORMAT_##id,                                                                     \
+        .reads_q8 = q8,                                                                            \
+        .pack = pack_##suffix##_generic,                                                           \
+        .matmul = matmul_##suffix##_generic,                                                       \
+        .lookup = lookup_##suffix##_generic,                                                       \
+    };
+    KERNEL_FORMATS(FORMAT_GENERIC)
+#undef FORMAT_GENERIC
+    k->quantise = quantise_generic;
+    k->norm[NORM_RMS] = norm_rms_generic;
+    k->norm[NORM_LAYER] = norm_layer_generic;
+    k->rope[ROPE_NONE] = NULL;
+    k->rope[ROPE_INTERLEAVED] = rope_interleaved_generic;
+    k->rope[ROPE_HALF] = rope_half_generic;
+    k->activate[ACT_SILU] = silu_generic;
+    k->activate[ACT_GELU] = gelu_generic;
+    k->attention[KV_F16] = attention_f16_generic;
+    k->attention[KV_F32] = attention_f32_generic;
+    k->store[KV_F16] = store_f16_generic;
+    k->store[KV_F32] = store_f32_generic;
+    k->add = add_generic;
+}
+
+#if defined(TANDEM_KERNELS_X86)
+#define FORMAT_AVX2(id, suffix, q8) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_avx2;
+#define FORMAT_AVX512(id, suffix, q8)                                                              \
+    k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_avx512;
+
+static void override_avx2(struct kernels *k)
+{
+    KERNEL_FORMATS(FORMAT_AVX2)
+    k->quantise = quantise_avx2;
+    k->activate[ACT_SILU] = silu_avx2;
+    k->activate[ACT_GELU] = gelu_avx2;
+    k->attention[KV_F16] = attention_f16_avx2;
+    k->attention[KV_F32] = attention_f32_avx2;
+    k->store[KV_F16] = store_f16_avx2;
+}
+
+static void override_avx512(struct kernels *k)
+{
+    KERNEL_FORMATS(FORMAT_AVX512)
+    k->quantise = quantise_avx512;
+    k->activate[ACT_SILU] = silu_avx512;
+    k->activate[ACT_GELU] = gelu_avx512;
+    k->attention[KV_F16] = attention_f16_avx512;
+    k->attention[KV_F32] = attention_f32_avx512;
+    k->store[KV_F16] = store_f16_avx512;
+}
+#endif
+
+void kernels_init(struct kernels *k, enum isa isa)
+{
+    k->isa = isa;
+    fill_generic(k);
+#if defined(TANDEM_KERNELS_X86)
+    if (isa >= ISA_AVX2) override_avx2(k);
+    if (isa >= ISA_AVX512) override_avx512(k);
+#endif
+}
+
+const struct format_kernels *kernels_find_format(const struct kernels *k, uint32_t format)
+{
+    for (size_t i = 0; i < KERNEL_FORMAT_COUNT; i++)
+        if (k->format[i].format == format) return &k->format[i];
+    return NULL;
+}

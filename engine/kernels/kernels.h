@@ -1,0 +1,218 @@
+/* kernels - the inner loops of a forward pass, behind one table that an instruction set fills.
+ *
+ * generic/ is complete and is the oracle; x86/ overrides entries. Each kernel's prototype is written once, as a
+ * macro that makes the type, the table's field and every declaration. The table is filled at start: generic
+ * first, then what the instruction set has (kernels.c).
+ *
+ * Panels. A weight matrix [n_out, n_in] is kept as panels of PANEL_ROWS = 16 output rows, the last one padded with
+ * zeros. One layout a format, for every instruction set, so that one vector load brings the next values along
+ * k of all 16 rows:
+ *   F32   [n_in][16] f32
+ *   F16   [n_in][16] f16
+ *   BF16  [n_in / 2][16][2] bf16, pairs along k; where n_in is odd, the last k stands alone as [16]
+ *   Q8_0  for each block of 32 k: 16 f16 scales, then [8][16][4] bytes q + 128 (four k of a row side by side)
+ *   Q4_0  for each block of 32 k: 16 f16 scales, then [4][16][4] bytes; byte b of group j holds q + 8 of k = 4j + b in
+ *         its low half and of k = 16 + 4j + b in its high half
+ * A panel is exactly 16 times the bytes of a row in the file.
+ *
+ * Order. Each lane is one output row and walks k in ascending order with one accumulator, whatever the number of
+ * rows of activations: so a result does not depend on batch, chunk or thread. Float formats: acc = fma(w, x, acc).
+ * Block formats: the activations are quantised to int8 in blocks of 32; isum = sum of q_w * q_x over the block is exact;
+ * acc = fma(scale_w * scale_x, isum, acc), block by block. The generic kernels multiply and add with two roundings,
+ * because a machine without a fused instruction would crawl otherwise; so instruction sets may differ in the last bits.
+ *
+ * A value that is not finite stays so: quantising gives such a block a scale that is not finite, exp gives NaN for NaN.
+ * Stations before: weights (packs), layer and stage (call). */
+#ifndef TANDEM_ENGINE_KERNELS_H
+#define TANDEM_ENGINE_KERNELS_H
+
+#include "engine/batch.h"
+#include "engine/families.h"
+#include "engine/isa.h"
+#include "engine/model.h"
+#include "engine/quant_formats.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    QUANT_BLOCK = 32,      /* activations that share a scale; block formats agree with it */
+    ATTENTION_QUERIES = 4, /* queries that walk a tile together */
+    TILE_BLOCKS = ATTENTION_TILE / KV_BLOCK_POSITIONS,
+    ACTIVATION_COUNT = ACT_GELU + 1,
+    NORM_COUNT = NORM_LAYER + 1,
+    ROPE_COUNT = ROPE_HALF + 1,
+    KV_FORMAT_COUNT = KV_F32 + 1,
+};
+
+/* GELU = x / (1 + exp(-2 SCALE (x + CUBE x^3))); SCALE = sqrt(2 / pi). */
+#define GELU_SCALE 0.7978845608028654F
+#define GELU_CUBE 0.044715F
+
+/* A block of activations below this is quantised to zeros: 127 / max must not overflow. */
+#define QUANT_TINY 1e-30F
+
+/* A packed matrix. data is 64-byte aligned. */
+struct panels {
+    const uint8_t *data;
+    size_t n_in, n_out;
+};
+
+/* Rows of activations as a product reads them, row-major and gapless. The q8 half is there where a block format
+ * reads it; n_in is a multiple of QUANT_BLOCK then. */
+struct activations {
+    const float *f32;    /* [n_rows][n_in] */
+    const int8_t *q8;    /* [n_rows][n_in], -127 .. 127 */
+    const float *scale;  /* [n_rows][n_in / 32] */
+    const int32_t *sum;  /* [n_rows][n_in / 32]: the sum of the block's q8 */
+};
+
+/* Up to ATTENTION_QUERIES queries of one sequence and one key/value head on their way along the tiles. Before the
+ * first tile: max = -INFINITY, sum = 0, acc all 0. After the last one: result = acc / sum. */
+struct attention_queries {
+    uint32_t n;
+    const float *q[ATTENTION_QUERIES]; /* [dim_k] */
+    float *acc[ATTENTION_QUERIES];     /* [dim_v] */
+    float max[ATTENTION_QUERIES];
+    float sum[ATTENTION_QUERIES];
+};
+
+/* One tile: up to 256 positions of a key/value head. A block is K as [dim_k][32] (lanes are positions), then V
+ * as [32][dim_v] (lanes are value dimensions), in the cache's number format. */
+struct attention_tile {
+    const uint8_t *block[TILE_BLOCKS];
+    size_t dim_k, dim_v;
+    float scale;                          /* multiplies q . k */
+    uint32_t n_valid[ATTENTION_QUERIES]; /* positions of the tile that the query sees: 0 .. 256 */
+};
+
+/* pack: n_rows <= 16 rows of the file's format, side by side at rows, to one panel. */
+#define KERNEL_PACK(name)                                                                          \
+    void name(const uint8_t *rows, size_t n_rows, size_t n_in, uint8_t *panel)
+
+/* matmul: y[r][o] = sum over k of W[o][k] * x[r][k], for the outputs o of panels [from, to) and rows r < n_rows.
+ * y points at output 0 of row 0; rows are y_stride floats apart; nothing but the outputs named is written. */
+#define KERNEL_MATMUL(name)                                                                        \
+    void name(const struct panels *w, size_t from, size_t to, const struct activations *x,         \
+              size_t n_rows, float *y, size_t y_stride)
+
+/* look-up: out[k] = W[row][k], decoded. */
+#define KERNEL_LOOKUP(name) void name(const struct panels *w, size_t row, float *out)
+
+/* quantise: for each block of 32 values of x: scale = max|x| / 127, q = nearest even of x / scale, sum = sum of q. */
+#define KERNEL_QUANTISE(name)                                                                      \
+    void name(const float *x, size_t n_blocks, int8_t *q, float *scale, int32_t *sum)
+
+/* norm: RMS x / sqrt(mean(x^2) + eps) * w, layer (x - mean) / sqrt(var + eps) * w; + b unless b is NULL. y may be x. */
+#define KERNEL_NORM(name)                                                                          \
+    void name(const float *x, const float *w, const float *b, size_t n, float eps, float *y)
+
+/* rope: rotate n_rot / 2 pairs of one head in place: (a, b) -> (a cos - b sin, a sin + b cos). Pairs are (2i, 2i + 1)
+ * (interleaved) or (i, i + n_rot / 2) (half). cos, sin: [n_rot / 2]. */
+#define KERNEL_ROPE(name) void name(float *head, const float *cos, const float *sin, size_t n_rot)
+
+/* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]). SiLU x / (1 + exp(-x)); GELU (tanh form), as
+ * x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), which is the same by 1 + tanh(y) = 2 / (1 + exp(-2 y)). */
+#define KERNEL_ACTIVATE(name) void name(float *x, const float *up, size_t n)
+
+/* attention: take one tile. For each query: s[p] = scale * (q . K[p]), m = max s, e[p] = exp(s[p] - m), t = sum of e,
+ * a = sum of e[p] V[p], over the positions that it sees; then with M = max(max, m):
+ * sum = sum exp(max - M) + t exp(m - M), acc = acc exp(max - M) + a exp(m - M), max = M. Tiles come in ascending order.
+ * A query that sees none of the tile is left alone. */
+#define KERNEL_ATTENTION(name)                                                                     \
+    void name(struct attention_queries *queries, const struct attention_tile *tile)
+
+/* store: n values to the cache's number format at dst, step elements apart. */
+#define KERNEL_STORE(name) void name(const float *src, size_t n, uint8_t *dst, size_t step)
+
+/* add: x[i] += y[i]. */
+#define KERNEL_ADD(name) void name(float *x, const float *y, size_t n)
+
+typedef KERNEL_PACK(kernel_pack_fn);
+typedef KERNEL_MATMUL(kernel_matmul_fn);
+typedef KERNEL_LOOKUP(kernel_lookup_fn);
+typedef KERNEL_QUANTISE(kernel_quantise_fn);
+typedef KERNEL_NORM(kernel_norm_fn);
+typedef KERNEL_ROPE(kernel_rope_fn);
+typedef KERNEL_ACTIVATE(kernel_activate_fn);
+typedef KERNEL_ATTENTION(kernel_attention_fn);
+typedef KERNEL_STORE(kernel_store_fn);
+typedef KERNEL_ADD(kernel_add_fn);
+
+/* The number formats that there are kernels for: X(ID, suffix, activations are quantised). A new one is a row here and
+ * its pack_, matmul_ and lookup_ kernels in generic/; an instruction set may have a matmul of its own. */
+#define KERNEL_FORMATS(X)                                                                          \
+    X(F32, f32, false)                                                                             \
+    X(F16, f16, false)                                                                             \
+    X(BF16, bf16, false)                                                                           \
+    X(Q8_0, q8_0, true)                                                                            \
+    X(Q4_0, q4_0, true)
+
+enum kernel_format {
+#define KERNEL_FORMAT_ENUM(id, suffix, q8) KERNEL_FORMAT_##id,
+    KERNEL_FORMATS(KERNEL_FORMAT_ENUM)
+#undef KERNEL_FORMAT_ENUM
+        KERNEL_FORMAT_COUNT
+};
+
+struct format_kernels {
+    uint32_t format; /* enum format_id */
+    bool reads_q8;
+    kernel_pack_fn *pack;
+    kernel_matmul_fn *matmul;
+    kernel_lookup_fn *lookup;
+};
+
+struct kernels {
+    enum isa isa;
+    struct format_kernels format[KERNEL_FORMAT_COUNT];
+    kernel_quantise_fn *quantise;
+    kernel_norm_fn *norm[NORM_COUNT];
+    kernel_rope_fn *rope[ROPE_COUNT]; /* NULL for ROPE_NONE */
+    kernel_activate_fn *activate[ACTIVATION_COUNT];
+    kernel_attention_fn *attention[KV_FORMAT_COUNT];
+    kernel_store_fn *store[KV_FORMAT_COUNT];
+    kernel_add_fn *add;
+};
+
+/* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have (isa_detect). */
+void kernels_init(struct kernels *k, enum isa isa);
+
+/* kernels_find_format() - the kernels of a number format; NULL where there are none. */
+const struct format_kernels *kernels_find_format(const struct kernels *k, uint32_t format);
+
+static inline size_t panels_count(size_t n_out)
+{
+    return (n_out + PANEL_ROWS - 1) / PANEL_ROWS;
+}
+
+#define KERNEL_DECLARE(id, suffix, q8)                                                             \
+    KERNEL_PACK(pack_##suffix##_generic);                                                          \
+    KERNEL_MATMUL(matmul_##suffix##_generic);                                                      \
+    KERNEL_LOOKUP(lookup_##suffix##_generic);                                                      \
+    KERNEL_MATMUL(matmul_##suffix##_avx2);                                                         \
+    KERNEL_MATMUL(matmul_##suffix##_avx512);
+KERNEL_FORMATS(KERNEL_DECLARE)
+#undef KERNEL_DECLARE
+
+/* Kernels that are not per format: each instruction set that has one declares it here. */
+#define KERNEL_DECLARE_VECTOR(isa)                                                                 \
+    KERNEL_QUANTISE(quantise_##isa);                                                               \
+    KERNEL_ACTIVATE(silu_##isa);                                                                   \
+    KERNEL_ACTIVATE(gelu_##isa);                                                                   \
+    KERNEL_ATTENTION(attention_f16_##isa);                                                         \
+    KERNEL_ATTENTION(attention_f32_##isa);                                                         \
+    KERNEL_STORE(store_f16_##isa);
+KERNEL_DECLARE_VECTOR(generic)
+KERNEL_DECLARE_VECTOR(avx2)
+KERNEL_DECLARE_VECTOR(avx512)
+#undef KERNEL_DECLARE_VECTOR
+
+KERNEL_NORM(norm_rms_generic);
+KERNEL_NORM(norm_layer_generic);
+KERNEL_ROPE(rope_interleaved_generic);
+KERNEL_ROPE(rope_half_generic);
+KERNEL_STORE(store_f32_generic);
+KERNEL_ADD(add_generic);
+
+#endif

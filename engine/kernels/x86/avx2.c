@@ -1,0 +1,9 @@
+/* avx2 - the vector kernels for AVX2 with FMA and F16C: the shared bodies at this width.
+ *
+ * Compiled with the flags of this instruction set; called only where isa_detect() found it. */
+#include "engine/kernels/x86/simd_avx2.h"
+
+#include "engine/kernels/x86/matmul_body.h"
+#include "engine/kernels/x86/rows_body.h"
+
+#include "engine/kernels/x86/attention_body.h"

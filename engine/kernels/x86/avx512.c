@@ -1,0 +1,9 @@
+/* avx512 - the vector kernels for AVX-512 F, BW, VL, DQ with VNNI: the shared bodies at this width.
+ *
+ * Compiled with the flags of this instruction set; called only where isa_detect() found it. */
+#include "engine/kernels/x86/simd_avx512.h"
+
+#include "engine/kernels/x86/matmul_body.h"
+#include "engine/kernels/x86/rows_body.h"
+
+#include "engine/kernels/x86/attention_body.h"

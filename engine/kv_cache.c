@@ -1,0 +1,182 @@
+/* kv_cache - see kv_cache.h. */
+#include "engine/kv_cache.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static uint64_t layer_block_bytes(const struct kv_cache *kv, uint32_t layer)
+{
+    return KV_BLOCK_POSITIONS * (kv->dim_k + kv->dim_v) * kv->value_bytes * kv->n_head_kv[layer];
+}
+
+/* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can be counted. */
+static int size_pool(struct kv_cache *kv, struct err *err)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        uint64_t bytes;
+        kv->layer_offset[i] = at;
+        bool over = __builtin_mul_overflow(layer_block_bytes(kv, i), kv->n_blocks, &bytes) ||
+                    __builtin_add_overflow(at, bytes, &at);
+        CHECK(!over && at < SIZE_MAX / 2, err, ERR_CAPACITY,
+              "a KV pool of %" PRIu32 " blocks in %" PRIu32
+              " layers is larger than any memory: ask for a smaller context",
+              kv->n_blocks, kv->n_layers);
+    }
+    kv->pool_bytes = at;
+    return ERR_NONE;
+}
+
+static int take_tables(struct kv_cache *kv, struct err *err)
+{
+    size_t entries = (size_t)kv->n_seqs * kv->blocks_per_seq;
+    kv->layer_offset = calloc(kv->n_layers + 1, sizeof *kv->layer_offset);
+    kv->n_head_kv = calloc(kv->n_layers + 1, sizeof *kv->n_head_kv);
+    kv->table = calloc(entries + 1, sizeof *kv->table);
+    kv->mapped = calloc(kv->n_seqs + 1, sizeof *kv->mapped);
+    kv->checked = calloc(kv->n_seqs + 1, sizeof *kv->checked);
+    CHECK(kv->layer_offset && kv->n_head_kv && kv->table && kv->mapped && kv->checked, err,
+          ERR_MEMORY,
+          "no memory for the block tables of %" PRIu32 " sequences of %" PRIu32
+          " blocks: ask for a smaller context or fewer sequences",
+          kv->n_seqs, kv->blocks_per_seq);
+    kv->table_bytes = (entries + 2 * (size_t)kv->n_seqs) * sizeof *kv->table;
+    return ERR_NONE;
+}
+
+/* The pool comes from the system as zeros that take no memory until they are written. */
+static int take_pool(struct kv_cache *kv, struct err *err)
+{
+    TRY(size_pool(kv, err));
+    if (kv->pool_bytes == 0) return ERR_NONE;
+    void *pool = mmap(NULL, kv->pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pool != MAP_FAILED, err, ERR_MEMORY,
+          "the KV pool needs %" PRIu64 " bytes and the system refuses: ask for a smaller context, "
+          "or use more workers",
+          kv->pool_bytes);
+    kv->pool = pool;
+    return ERR_NONE;
+}
+
+static int open_parts(struct kv_cache *kv, const struct model *m, struct layer_range range,
+                      struct err *err)
+{
+    TRY(take_tables(kv, err));
+    for (uint32_t i = 0; i < kv->n_layers; i++)
+        kv->n_head_kv[i] = m->hp.layer[range.first + i].n_head_kv;
+    return take_pool(kv, err);
+}
+
+int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range range,
+                  const struct line_limits *limits, struct err *err)
+{
+    *kv = (struct kv_cache){
+        .format = limits->kv,
+        .n_blocks = limits->n_blocks,
+        .n_seqs = limits->n_seqs,
+        .blocks_per_seq = (uint32_t)(((uint64_t)limits->n_ctx + KV_BLOCK_POSITIONS - 1) /
+                                     KV_BLOCK_POSITIONS),
+        .value_bytes = limits->kv == KV_F16 ? 2 : 4,
+        .dim_k = m->hp.head_dim_k,
+        .dim_v = m->hp.head_dim_v,
+        .n_layers = range.end - range.first,
+    };
+    int rc = open_parts(kv, m, range, err);
+    if (rc != ERR_NONE) kv_cache_close(kv);
+    return rc;
+}
+
+void kv_cache_close(struct kv_cache *kv)
+{
+    if (kv->pool != NULL) munmap(kv->pool, kv->pool_bytes);
+    free(kv->layer_offset);
+    free(kv->n_head_kv);
+    free(kv->table);
+    free(kv->mapped);
+    free(kv->checked);
+    *kv = (struct kv_cache){0};
+}
+
+static int check_block(const struct kv_cache *kv, uint32_t at, uint32_t block, struct err *err)
+{
+    CHECK(block < kv->n_blocks, err, ERR_PEER,
+          "KV command %" PRIu32 " names block %" PRIu32 ", the pool has %" PRIu32, at, block,
+          kv->n_blocks);
+    return ERR_NONE;
+}
+
+static int check_seq(const struct kv_cache *kv, uint32_t at, uint32_t seq, struct err *err)
+{
+    CHECK(seq < kv->n_seqs, err, ERR_PEER,
+          "KV command %" PRIu32 " names sequence %" PRIu32 ", there are %" PRIu32, at, seq,
+          kv->n_seqs);
+    return ERR_NONE;
+}
+
+static int check_map(struct kv_cache *kv, uint32_t at, const struct kv_command *c, struct err *err)
+{
+    TRY(check_seq(kv, at, c->seq, err));
+    TRY(check_block(kv, at, c->block, err));
+    uint32_t n = kv->checked[c->seq];
+    CHECK(c->index <= n && c->index < kv->blocks_per_seq, err, ERR_PEER,
+          "KV command %" PRIu32 " maps entry %" PRIu32 " of sequence %" PRIu32 ", which has %" PRIu32
+          " of at most %" PRIu32,
+          at, c->index, c->seq, n, kv->blocks_per_seq);
+    if (c->index == n) kv->checked[c->seq]++;
+    return ERR_NONE;
+}
+
+static int check_command(struct kv_cache *kv, uint32_t at, const struct kv_command *c,
+                         struct err *err)
+{
+    switch (c->op) {
+    case KV_MAP:
+        return check_map(kv, at, c, err);
+    case KV_COPY:
+        TRY(check_block(kv, at, c->index, err));
+        return check_block(kv, at, c->block, err);
+    case KV_TRIM:
+        TRY(check_seq(kv, at, c->seq, err));
+        if (c->index < kv->checked[c->seq]) kv->checked[c->seq] = c->index;
+        return ERR_NONE;
+    }
+    return err_set(err, ERR_PEER, "KV command %" PRIu32 " is of kind %d, which does not exist", at,
+                   (int)c->op);
+}
+
+int kv_cache_check(struct kv_cache *kv, const struct kv_command *commands, uint32_t n,
+                   struct err *err)
+{
+    memcpy(kv->checked, kv->mapped, kv->n_seqs * sizeof *kv->checked);
+    for (uint32_t i = 0; i < n; i++) TRY(check_command(kv, i, &commands[i], err));
+    return ERR_NONE;
+}
+
+static void copy_block(struct kv_cache *kv, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        uint64_t bytes = layer_block_bytes(kv, i);
+        uint8_t *layer = kv->pool + kv->layer_offset[i];
+        if (from != to) memcpy(layer + to * bytes, layer + from * bytes, bytes);
+    }
+}
+
+void kv_cache_obey(struct kv_cache *kv, const struct kv_command *commands, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kv_command *c = &commands[i];
+        if (c->op == KV_COPY) {
+            copy_block(kv, c->index, c->block);
+            continue;
+        }
+        uint32_t *mapped = &kv->mapped[c->seq];
+        if (c->op == KV_MAP) {
+            kv->table[(size_t)c->seq * kv->blocks_per_seq + c->index] = c->block;
+            if (c->index == *mapped) ++*mapped;
+        } else if (c->index < *mapped) {
+            *mapped = c->index;
+        }
+    }
+}

@@ -1,0 +1,105 @@
+/* pass - see pass.h. */
+#include "engine/pass.h"
+
+#include <time.h>
+
+enum {
+    TICK_NS = 20 * 1000 * 1000,
+    TICK_WORK = 1 << 22,  /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
+    PRODUCT_PANELS = 4,   /* a bite of a product: so many panels ... */
+    PRODUCT_ROWS = 60,    /* ... and rows, so that progress() is never far */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void team_tick(struct team *t, const struct pass *p, uint64_t work)
+{
+    if (t->id != 0 || p->progress == NULL) return;
+    t->work += work;
+    if (t->work < TICK_WORK) return;
+    t->work = 0;
+    uint64_t now = now_ns();
+    if (now - t->last_tick_ns < TICK_NS) return;
+    t->last_tick_ns = now;
+    p->progress(p->progress_ctx, t->layer, 0, 0);
+}
+
+static void quantise_blocks(const struct pass *p, const struct input *in, size_t from, size_t to)
+{
+    const struct buffers *b = p->buffers;
+    p->kernels->quantise(in->rows + from * QUANT_BLOCK, to - from, b->q8 + from * QUANT_BLOCK,
+                         b->q8_scale + from, b->q8_sum + from);
+}
+
+void pass_norm(const struct pass *p, struct team *t, const struct input *in, const float *weight,
+               const float *bias, const uint32_t *index)
+{
+    size_t from, to, blocks = in->n_in / QUANT_BLOCK;
+    team_share(t, in->n, &from, &to);
+    kernel_norm_fn *norm = p->kernels->norm[p->model->family->norm];
+    for (size_t i = from; i < to; i++) {
+        size_t row = index != NULL ? index[i] : i;
+        norm(p->x + row * in->n_in, weight, bias, in->n_in, p->model->hp.norm_eps,
+             in->rows + i * in->n_in);
+    }
+    if (in->quantised) quantise_blocks(p, in, from * blocks, to * blocks);
+    team_tick(t, p, (to - from) * in->n_in);
+}
+
+void pass_quantise(const struct pass *p, struct team *t, const struct input *in)
+{
+    if (!in->quantised) return;
+    size_t from, to;
+    team_share(t, in->n * (in->n_in / QUANT_BLOCK), &from, &to);
+    quantise_blocks(p, in, from, to);
+}
+
+/* finish() - bias and residual of the columns [first, first + n) that were just computed. */
+static void finish(const struct pass *p, const struct output *out, size_t from_row, size_t to_row,
+                   size_t first, size_t n)
+{
+    for (size_t r = from_row; r < to_row; r++) {
+        float *y = out->y + r * out->stride + first;
+        if (out->bias != NULL) p->kernels->add(y, out->bias + first, n);
+        if (out->residual != NULL)
+            p->kernels->add(out->residual + r * out->residual_stride + first, y, n);
+    }
+}
+
+/* bite() - panels [from, to) for all rows, PRODUCT_ROWS at a time: the panels stay in the cache between. */
+static void bite(const struct pass *p, struct team *t, const struct weight *w,
+                 const struct input *in, const struct output *out, size_t from, size_t to)
+{
+    const struct buffers *b = p->buffers;
+    size_t n_out = w->panels.n_out, n_in = w->panels.n_in, blocks = n_in / QUANT_BLOCK;
+    size_t first = from * PANEL_ROWS;
+    size_t columns = (to * PANEL_ROWS < n_out ? to * PANEL_ROWS : n_out) - first;
+    for (size_t r = 0; r < in->n; r += PRODUCT_ROWS) {
+        size_t end = in->n - r < PRODUCT_ROWS ? in->n : r + PRODUCT_ROWS;
+        struct activations x = {.f32 = in->rows + r * n_in};
+        if (w->kernels->reads_q8) {
+            x.q8 = b->q8 + r * n_in;
+            x.scale = b->q8_scale + r * blocks;
+            x.sum = b->q8_sum + r * blocks;
+        }
+        w->kernels->matmul(&w->panels, from, to, &x, end - r, out->y + r * out->stride,
+                           out->stride);
+        finish(p, out, r, end, first, columns);
+        team_tick(t, p, (end - r) * columns * n_in);
+    }
+}
+
+void pass_product(const struct pass *p, struct team *t, const struct weight *w,
+                  const struct input *in, const struct output *out)
+{
+    size_t from, to;
+    team_share(t, panels_count(w->panels.n_out), &from, &to);
+    for (size_t panel = from; panel < to; panel += PRODUCT_PANELS)
+        bite(p, t, w, in, out, panel,
+             to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
+}

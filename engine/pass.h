@@ -1,0 +1,111 @@
+/* pass - one forward pass in flight: what its threads share, and the operations that every layer is made of.
+ *
+ * All threads of the team walk the same code. An operation takes its share of rows or panels and returns without waiting;
+ * team_wait() stands where another thread's result is needed. How work is shared never changes an order of sums.
+ * Station before: stage. Stations after: kernels. Used by layer and stage. */
+#ifndef TANDEM_ENGINE_PASS_H
+#define TANDEM_ENGINE_PASS_H
+
+#include "engine/kernels/kernels.h"
+#include "engine/kv_cache.h"
+#include "engine/rope.h"
+#include "engine/stage.h"
+#include "engine/weights.h"
+
+enum { GROUP_ROWS = 16 }; /* rows of a sequence that attend together */
+
+/* Rows [first, first + n) of the batch: one sequence, ascending positions. */
+struct row_group {
+    uint32_t first, n;
+};
+
+/* Everything that rows need on their way; sized at open for limits.rows_max rows and the widest layer. */
+struct buffers {
+    float *x;      /* [rows][n_embd] the residual stream; NULL where the caller's out serves */
+    float *normed; /* [rows][n_embd] */
+    float *wide;   /* attention: [rows][q k v], then [rows][heads]; feed-forward: [rows][ff] twice */
+    int8_t *q8;    /* [rows][widest input] quantised activations, their scales and sums a block of 32 */
+    float *q8_scale;
+    int32_t *q8_sum;
+    float *cos, *sin; /* [rows][n_rot / 2] */
+    struct row_group *groups; /* [rows] */
+    uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
+    uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
+    uint64_t bytes;           /* of all of these */
+};
+
+struct pass {
+    const struct model *model;
+    const struct kernels *kernels;
+    const struct weights *weights;
+    const struct kv_cache *kv;
+    const struct rope *rope;
+    const struct buffers *buffers;
+    const struct batch *batch;
+    uint32_t first_layer; /* of the stage */
+    uint32_t n_rows, n_groups;
+    float *x; /* [n_rows][n_embd] */
+    stage_progress_fn *progress;
+    void *progress_ctx;
+};
+
+/* One thread's view of the team. */
+struct team {
+    uint32_t id, size;
+    uint32_t layer;       /* at work, for progress() */
+    uint64_t work;        /* multiply-adds since the clock was read; thread 0 */
+    uint64_t last_tick_ns; /* when progress() was called last; thread 0 */
+};
+
+/* team_share() - this thread's part of n items: [*from, *to). */
+static inline void team_share(const struct team *t, size_t n, size_t *from, size_t *to)
+{
+    *from = n * t->id / t->size;
+    *to = n * (t->id + 1) / t->size;
+}
+
+/* team_wait() - until every thread of the team has come here. */
+static inline void team_wait(const struct team *t)
+{
+    if (t->size == 1) return;
+#pragma omp barrier
+}
+
+/* team_tick() - work multiply-adds were done: thread 0 calls progress() when it is due. */
+void team_tick(struct team *t, const struct pass *p, uint64_t work);
+
+/* A product's input: rows of f32 and, where quantised is set, their q8 form in the pass's buffers. */
+struct input {
+    float *rows; /* [n][n_in] gapless */
+    size_t n, n_in;
+    bool quantised;
+};
+
+/* What a product gives: y[r] = W x[r] (+ bias), rows stride apart; and where residual is set,
+ * residual[r] += y[r], rows residual_stride apart. */
+struct output {
+    float *y;
+    size_t stride;
+    const float *bias;
+    float *residual;
+    size_t residual_stride;
+};
+
+/* pass_norm() - in.rows[i] = norm(x[index ? index[i] : i]), quantised if in.quantised. A share of rows each. */
+void pass_norm(const struct pass *p, struct team *t, const struct input *in, const float *weight,
+               const float *bias, const uint32_t *index);
+
+/* pass_quantise() - the q8 form of an input that is f32 so far. A share of blocks each. No-op unless in.quantised. */
+void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
+
+/* pass_product() - a share of panels each; thread-local in its columns: the same thread may use them without waiting. */
+void pass_product(const struct pass *p, struct team *t, const struct weight *w,
+                  const struct input *in, const struct output *out);
+
+/* pass_reads_q8() - does the weight (NULL: no) read quantised activations? */
+static inline bool pass_reads_q8(const struct weight *w)
+{
+    return w != NULL && w->kernels->reads_q8;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* frame_sizes - how large the frames of a line can be; both ends of a hop compute the same numbers.
+ *
+ * Declared limits instead of "as large as it gets": the scheduler keeps every batch inside them. */
+#ifndef TANDEM_PROTO_FRAME_SIZES_H
+#define TANDEM_PROTO_FRAME_SIZES_H
+
+#include "proto/frame.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    BATCH_HEAD_MAX = 1 << 20,     /* bytes of a BATCH's head */
+    RESULT_PAIRS_BUDGET = 1 << 20, /* (id, score) pairs of a RESULT, unless one row alone has more */
+    RESULT_RAW_BUDGET = 1 << 22,   /* floats of raw rows of a RESULT, likewise */
+};
+
+/* frame_pairs_max() - pairs that one RESULT may carry: at least one whole row. */
+static inline uint32_t frame_pairs_max(uint32_t wanted_max, uint32_t n_vocab)
+{
+    uint64_t all = (uint64_t)wanted_max * n_vocab;
+    if (all > RESULT_PAIRS_BUDGET) all = RESULT_PAIRS_BUDGET;
+    return all > n_vocab ? (uint32_t)all : n_vocab;
+}
+
+/* frame_raw_rows_max() - raw rows that one RESULT may carry, at least one. */
+static inline uint32_t frame_raw_rows_max(uint32_t wanted_max, uint32_t n_vocab)
+{
+    uint32_t rows = (uint32_t)RESULT_RAW_BUDGET / n_vocab;
+    if (rows > wanted_max) rows = wanted_max;
+    return rows > 0 ? rows : 1;
+}
+
+/* frame_batch_bytes_max() - a BATCH with rows of n_embd floats (0 on the first hop). */
+static inline size_t frame_batch_bytes_max(uint32_t rows_max, uint32_t n_embd)
+{
+    return frame_total_bytes(BATCH_HEAD_MAX, (uint64_t)rows_max * n_embd * sizeof(float));
+}
+
+/* frame_result_head_max() - per pair at most 5 + 4 bytes, per head at most 64, per asked id 4. */
+static inline uint32_t frame_result_head_max(uint32_t heads_max, uint32_t n_vocab)
+{
+    return 256 + heads_max * 64 + frame_pairs_max(heads_max, n_vocab) * 9;
+}
+
+static inline size_t frame_result_bytes_max(uint32_t heads_max, uint32_t n_vocab)
+{
+    uint64_t raw = (uint64_t)frame_raw_rows_max(heads_max, n_vocab) * n_vocab * sizeof(float);
+    return frame_total_bytes(frame_result_head_max(heads_max, n_vocab), raw);
+}
+
+#endif

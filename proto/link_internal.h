@@ -1,0 +1,60 @@
+/* link_internal - what the transports share behind link.h; included by link*.c alone.
+ *
+ * A transport embeds struct link as its first member and fills ops. link.c counts, checks the order
+ * of calls and backs off; the transports only move frames. */
+#ifndef TANDEM_PROTO_LINK_INTERNAL_H
+#define TANDEM_PROTO_LINK_INTERNAL_H
+
+#include "proto/link.h"
+
+/* As in link.h, where the function of the same name says more. */
+struct link_ops {
+    int (*open_data)(struct link *l, size_t in_max, size_t out_max, unsigned in_slots,
+                     unsigned out_slots, struct err *err);
+    uint8_t *(*send_begin)(struct link *l, enum link_channel channel, int to, size_t *capacity);
+    int (*send)(struct link *l, enum link_channel channel, int to, size_t len, struct err *err);
+    int (*receive)(struct link *l, enum link_channel channel, int *from, const uint8_t **frame,
+                   size_t *len, struct err *err);
+    void (*receive_done)(struct link *l, enum link_channel channel);
+    /* Sleep until something may have happened: step_us where the transport cannot be woken,
+     * timeout_us where it can. */
+    void (*sleep)(struct link *l, uint32_t step_us, uint32_t timeout_us);
+    unsigned (*pending_sends)(struct link *l);
+    void (*close)(struct link *l, bool abandon);
+};
+
+struct link {
+    const struct link_ops *ops;
+    int rank, size;
+    enum link_idle idle;
+    uint64_t idle_since_ns; /* 0: at work */
+    uint32_t sleep_us;      /* the last step slept; 0: not asleep yet */
+    bool data_open;
+    bool held[LINK_CHANNELS]; /* a frame was received and is not done */
+    struct link_counts counts[LINK_CHANNELS];
+};
+
+/* Slots are whole cache lines, so that each begins aligned. */
+enum { LINK_SLOT_ALIGN = 64 };
+
+static inline size_t link_slot_stride(size_t frame_max)
+{
+    return (frame_max + LINK_SLOT_ALIGN - 1) / LINK_SLOT_ALIGN * LINK_SLOT_ALIGN;
+}
+
+/* The neighbours on the ring. */
+static inline int link_next(const struct link *l)
+{
+    return (l->rank + 1) % l->size;
+}
+
+static inline int link_previous(const struct link *l)
+{
+    return (l->rank + l->size - 1) % l->size;
+}
+
+/* link_take() - n slots of stride bytes, 64-byte aligned, uninitialised; NULL without memory or
+ * beyond SIZE_MAX. free() gives them back. */
+void *link_take(size_t n, size_t stride);
+
+#endif

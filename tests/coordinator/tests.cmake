@@ -1,0 +1,8 @@
+# coordinator
+tandem_test(test_sampler unit SOURCES coordinator/test_sampler.c LINK coordinator_sample worker m)
+tandem_test(test_tokenizer unit SOURCES coordinator/test_tokenizer.c LINK coordinator_text PkgConfig::JANSSON)
+tandem_test(test_pretokenize unit SOURCES coordinator/test_pretokenize.c LINK coordinator_text)
+tandem_test(test_detokenizer unit SOURCES coordinator/test_detokenizer.c LINK coordinator_text)
+tandem_test(test_stop_matcher unit SOURCES coordinator/test_stop_matcher.c LINK coordinator_text)
+tandem_test(test_line unit SOURCES coordinator/test_line.c coordinator/fake_stages.c
+  LINK coordinator_line worker TIMEOUT 120)

@@ -1,0 +1,246 @@
+#!/bin/sh
+# test_faults - what goes wrong is named in one line, with the right status, and nothing hangs or stays behind.
+#
+#   sh test_faults.sh TANDEM TOOLS
+#
+# Under mpirun the status that counts is the coordinator's own, which mpirun may replace: a small shell around the
+# coordinator writes it down. TANDEM_TEST_FAULT (worker/fault.h) makes workers slow where a test needs the time.
+. "$(dirname "$0")/lib.sh"
+
+limit_s=30
+llama=$(data families/llama.gguf) || exit 1
+lines='^(tandem|coordinator|worker [0-9]+[^:]*): '
+
+# The shell around the coordinator: it outlives signals that are meant for tandem.
+cat >"$work/note_status.sh" <<'EOF'
+trap : TERM INT
+"$@"
+status=$?
+echo $status >"$NOTE"
+exit $status
+EOF
+
+# line RANKS [ARGUMENT...] - tandem under mpirun in the background: $mpirun_pid, and $work/out, err, coordinator.
+line() {
+    others=$(($1 - 1))
+    shift
+    rm -f "$work/coordinator"
+    NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
+        -n 1 sh "$work/note_status.sh" "$TANDEM" "$@" : -n $others "$TANDEM" "$@" \
+        >"$work/out" 2>"$work/err" </dev/null &
+    mpirun_pid=$!
+}
+
+# line_end - wait for it; $status is the coordinator's, 124 when mpirun ran out of time, 255 when there is none.
+line_end() {
+    wait "$mpirun_pid"
+    status=$?
+    [ $status -eq 124 ] || status=$(cat "$work/coordinator" 2>/dev/null || echo 255)
+    # What mpirun adds is not ours to judge.
+    grep -E "$lines" "$work/err" >"$work/ours"
+    mv "$work/err" "$work/mpirun_err"
+    mv "$work/ours" "$work/err"
+}
+
+run_line() {
+    line "$@"
+    line_end
+}
+
+gone() {
+    [ -z "$(ranks_alive)" ]
+}
+
+# nobody_left NAME - within 3 s.
+nobody_left() {
+    if wait_for 3 gone; then ok "$1"; else not_ok "$1" "still alive: $(ranks_alive | tr '\n' ' ')"; fi
+}
+
+# ---- files ----
+
+# bad_file STATUS PATTERN FILE - alone, and on two ranks.
+bad_file() {
+    tandem generate -q -m "$3" --ids 1,2 -n 2
+    expect_error "$(basename "$3") is refused" "$1" "$2"
+    run_line 2 generate -q -m "$3" --ids 1,2 -n 2
+    expect_error "$(basename "$3") is refused on 2 ranks" "$1" "$2"
+}
+
+bad_files() {
+    bad_file 2 'No such file' "$work/missing.gguf"
+    bad_file 2 'magic' "$(data malformed/gguf/magic_bad.gguf)"
+    bad_file 2 'bytes|end' "$(data malformed/gguf/trunc_data_half.gguf)"
+    bad_file 2 'family|architecture' "$(data malformed/gguf/arch_unknown.gguf)"
+    bad_file 2 'number format 200' "$(data malformed/gguf/tensor_type_200.gguf)"
+    bad_file 2 'score .* is (nan|inf)' "$(data malformed/gguf/weight_nan.gguf)"
+}
+
+different_files() {
+    rm -f "$work/coordinator"
+    NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
+        -n 1 sh "$work/note_status.sh" "$TANDEM" generate -q -m "$llama" --ids 1 -n 2 : \
+        -n 1 "$TANDEM" generate -q -m "$llama" --ids 1 -n 2 : \
+        -n 1 "$TANDEM" generate -q -m "$(data families/mistral.gguf)" --ids 1 -n 2 \
+        >"$work/out" 2>"$work/err" </dev/null &
+    mpirun_pid=$!
+    line_end
+    expect_error "a rank with another model file is named" 6 'worker 2 @'
+}
+
+# ---- what does not fit, and wrong use ----
+
+does_not_fit() {
+    tandem generate -q -m "$llama" --ids 1,2,3,4,5,6,7,8,9 --ctx 8
+    expect_error "a prompt longer than the context is refused" 3 '9 tokens.* 8'
+    tandem generate -q -m "$llama" --ids 1 --stages 5
+    expect_error "more stages than layers are refused with the limit" 3 '4 layers'
+    run_line 6 generate -q -m "$llama" --ids 1
+    expect_error "more workers than layers are refused with the limit" 3 '5 workers for 4 layers.*mpirun -n 5'
+    tandem generate -q -m "$llama" --ids 1 --split 1,2
+    expect_error "a split that does not add up is refused" 1 '3.* 4|4.* 3'
+}
+
+wrong_prompts() {
+    tandem generate -q -m "$llama" -p '' -n 2
+    expect_error "an empty prompt is refused" 1 'empty'
+    tandem generate -q -m "$llama" --ids 1,320 -n 2
+    expect_error "a token beyond the vocabulary is refused" 1 '320'
+    tandem generate -q -m "$llama" --ids 1,x -n 2
+    expect_error "a token that is no number is refused" 1 "x"
+    tandem tokenize -q -m "$demo_model" -p "$(printf 'a\377\300b')"
+    check "a prompt that is no UTF-8 becomes tokens" [ "$status" -eq 0 ]
+    cp "$work/out" "$work/ids"
+    tandem generate -q -m "$demo_model" -p "$(printf 'a\377\300b')" -n 2 --temp 0
+    check "a prompt that is no UTF-8 is continued" [ "$status" -eq 0 ]
+}
+
+# More than 500 MB of weights, which take no disk.
+no_memory() {
+    model big zero=1 embd=2048 ff=8192 layers=2 vocab=1000
+    run sh -c 'ulimit -v 700000 && exec "$@"' sh "$TANDEM" generate -q -m "$made" --ids 1 -n 1
+    expect_error "no memory is said, not a crash" 3 'memory'
+    rm -f "$work/coordinator"
+    NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
+        -n 1 sh "$work/note_status.sh" "$TANDEM" generate -q -m "$made" --ids 1 -n 1 : \
+        -n 1 sh -c 'ulimit -v 700000 && exec "$@"' sh "$TANDEM" generate -q -m "$made" --ids 1 -n 1 \
+        >"$work/out" 2>"$work/err" </dev/null &
+    mpirun_pid=$!
+    line_end
+    expect_error "a worker without memory is named" 3 'worker 1 @.*memory'
+}
+
+closed_output() {
+    "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0 >&- 2>"$work/err" </dev/null
+    status=$?
+    : >"$work/out"
+    expect_error "a closed standard output is said" 2 'standard output'
+    { timeout -k 5 "$limit_s" "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 100 --temp 0 2>"$work/err" </dev/null
+        echo $? >"$work/status"; } | head -c 1 >/dev/null
+    status=$(cat "$work/status")
+    expect_error "a reader that goes away is said" 2 'standard output'
+    if [ -w /dev/full ]; then
+        "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0 >/dev/full 2>"$work/err" </dev/null
+        status=$?
+        expect_error "a full disk is said" 2 'standard output'
+    fi
+}
+
+# ---- signals and dead workers ----
+
+all_ranks_up() {
+    [ "$(ranks_alive | wc -l)" -eq 4 ] && [ -n "$(pid_of 3)" ]
+}
+
+text_has_come() {
+    [ -s "$work/out" ]
+}
+
+long_run() {
+    line 4 generate -m "$demo_model" -p 'Once upon a time' -n 200 --temp 0 --ignore-eos
+}
+
+interrupts() {
+    export TANDEM_TEST_FAULT=decode:50
+    long_run
+    wait_for 10 text_has_come
+    # timeout passes the signal on to mpirun, as a terminal would.
+    kill -INT "$mpirun_pid"
+    nobody_left "after Ctrl-C under mpirun no rank is left"
+    line_end
+
+    "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 200 --temp 0 --ignore-eos --stages 2 >"$work/out" 2>"$work/err" </dev/null &
+    pid=$!
+    wait_for 10 text_has_come
+    kill -INT "$pid"
+    wait "$pid"
+    status=$?
+    expect_error "Ctrl-C without mpirun ends with its status" 130 'interrupted'
+    unset TANDEM_TEST_FAULT
+}
+
+line_names() {
+    grep -qE "$lines" "$work/err"
+}
+
+# kill_worker NAME SIGNAL RANK STATUS WITHIN_MS - now; the line on standard error comes in time and names the rank.
+kill_worker() {
+    victim=$(pid_of "$3")
+    began=$(now_ms)
+    kill "-$2" "$victim" || not_ok "$1" "there is no rank $3 to kill"
+    wait_for 10 line_names
+    took=$(($(now_ms) - began))
+    if [ "$took" -le "$5" ]; then ok "$1: the line comes within $5 ms"; else not_ok "$1: the line comes within $5 ms" "after $took ms"; fi
+    nobody_left "$1: no rank is left after 3 s"
+    line_end
+    expect_error "$1: rank $3 is named" "$4" "worker $3 @"
+}
+
+dead_workers() {
+    export TANDEM_TEST_FAULT=load:6000
+    long_run
+    wait_for 10 all_ranks_up
+    sleep 1.5
+    kill_worker "killed while loading" KILL 2 4 1500
+
+    export TANDEM_TEST_FAULT=prefill:6000
+    long_run
+    wait_for 10 all_ranks_up
+    sleep 2
+    kill_worker "killed in prefill" KILL 1 4 1500
+
+    export TANDEM_TEST_FAULT=decode:50
+    long_run
+    wait_for 10 text_has_come
+    kill_worker "killed in decode" KILL 3 4 1500
+
+    # Worker 1 works for a long time, and worker 3 has nothing to do.
+    export TANDEM_TEST_FAULT=1:decode:6000
+    long_run
+    wait_for 10 text_has_come
+    sleep 0.5
+    kill_worker "killed while idle" KILL 3 4 1500
+
+    export TANDEM_TEST_FAULT=decode:50
+    long_run
+    wait_for 10 text_has_come
+    kill_worker "stopped in decode" STOP 2 5 5000
+
+    export TANDEM_TEST_FAULT=2:decode:error
+    run_line 4 generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0
+    expect_error "a worker's own error is told by the coordinator" 4 'worker 2 @'
+
+    export TANDEM_TEST_FAULT=2:load:exit
+    run_line 4 generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0
+    expect_error "a worker that ends while loading is named" 4 'worker 2 @'
+    unset TANDEM_TEST_FAULT
+}
+
+bad_files
+different_files
+does_not_fit
+wrong_prompts
+no_memory
+closed_output
+interrupts
+dead_workers
+finish

@@ -1,0 +1,19 @@
+# e2e: the whole program, as a user starts it. Each script gets the program and the folder of these two helpers.
+add_executable(make_model ${CMAKE_CURRENT_LIST_DIR}/make_model.c)
+target_link_libraries(make_model PRIVATE tandem_flags)
+add_executable(json_pick ${CMAKE_CURRENT_LIST_DIR}/json_pick.c)
+target_link_libraries(json_pick PRIVATE tandem_flags PkgConfig::JANSSON)
+
+# tandem_script(NAME label seconds SCRIPT [ARGUMENT]) - alone on the machine, because some scripts watch the clock.
+function(tandem_script name label seconds script)
+  add_test(NAME ${name} COMMAND sh ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${script}
+    $<TARGET_FILE:tandem> $<TARGET_FILE_DIR:make_model> ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} RUN_SERIAL TRUE)
+endfunction()
+
+tandem_script(e2e_generate end-to-end 180 test_generate.sh)
+tandem_script(e2e_counts end-to-end 60 test_counts.sh)
+foreach(isa generic avx2 avx512)
+  tandem_script(e2e_hash_mpi_${isa} end-to-end 300 test_hash.sh ${isa})
+endforeach()
+tandem_script(e2e_faults faults 240 test_faults.sh)

@@ -1,0 +1,607 @@
+/* A stage: scores against the references, and the bitwise promise: the same bits for any chunking, threads, neighbours,
+ * split of layers and order of blocks, in every number format, KV format and instruction set. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/quant_formats.h"
+#include "tests/engine/stage_line.h"
+#include "tests/test_data.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <sys/mman.h>
+
+static enum isa best_isa;
+
+/* ---- models and references ---- */
+
+static struct model *open_model(const char *path)
+{
+    struct model *m;
+    struct err err;
+    if (model_open(&m, path, &err) != ERR_NONE) fail_msg("%s", err.text);
+    return m;
+}
+
+static json_t *read_json(const char *path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, 0, &error);
+    if (root == NULL) fail_msg("%s: %s", path, error.text);
+    return root;
+}
+
+static uint32_t read_ids(const json_t *array, int32_t *out, uint32_t max)
+{
+    uint32_t n = (uint32_t)json_array_size(array);
+    assert_in_range(n, 1, max);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(array, i));
+    return n;
+}
+
+static void assert_score(float got, double want, const char *what, uint32_t row, uint32_t id)
+{
+    double limit = 2e-4 * fmax(1, fabs(want));
+    if (!(fabs(got - want) <= limit))
+        fail_msg("%s: row %u, token %u: score %.7g, want %.7g", what, row, id, (double)got, want);
+}
+
+static float *read_scores(const char *path, size_t n)
+{
+    float *scores = line_take(n);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(scores, sizeof *scores, n, f), n);
+    fclose(f);
+    return scores;
+}
+
+/* The reference says, for each row, the best few scores, and all of the last row's. */
+static void check_record(const json_t *record, const float *scores, uint32_t n_vocab, const char *what)
+{
+    const json_t *rows = json_object_get(record, "top8"), *last = json_object_get(record, "last_logits");
+    uint32_t n = (uint32_t)json_array_size(rows);
+    for (uint32_t row = 0; row < n; row++)
+        for (uint32_t i = 0; i < 8; i++) {
+            const json_t *pair = json_array_get(json_array_get(rows, row), i);
+            uint32_t id = (uint32_t)json_integer_value(json_array_get(pair, 0));
+            assert_score(scores[(size_t)row * n_vocab + id], json_number_value(json_array_get(pair, 1)), what,
+                         row, id);
+        }
+    for (uint32_t id = 0; id < n_vocab; id++)
+        assert_score(scores[(size_t)(n - 1) * n_vocab + id], json_number_value(json_array_get(last, id)), what,
+                     n - 1, id);
+}
+
+/* Score the record's prompt, then go on greedily; compare both. */
+static void check_prompt(const struct model *m, const json_t *record, struct line_way way,
+                         const float *all_scores, const char *what)
+{
+    int32_t prompt[LINE_CTX], greedy[LINE_CTX];
+    uint32_t n = read_ids(json_object_get(record, "prompt"), prompt, LINE_CTX);
+    uint32_t n_greedy = read_ids(json_object_get(record, "greedy"), greedy, LINE_CTX);
+    uint32_t n_vocab = m->hp.n_vocab;
+    float *scores = line_take((size_t)n * n_vocab);
+    struct line l;
+    line_open(&l, m, way);
+    line_score(&l, prompt, 0, n, scores);
+    if (json_object_get(record, "last_logits") != NULL) check_record(record, scores, n_vocab, what);
+    for (size_t i = 0; all_scores != NULL && i < (size_t)n * n_vocab; i++)
+        assert_score(scores[i], all_scores[i], what, (uint32_t)(i / n_vocab), (uint32_t)(i % n_vocab));
+    const float *last = scores + (size_t)(n - 1) * n_vocab;
+    for (uint32_t i = 0; i < n_greedy; i++) {
+        int32_t id = line_best(last, n_vocab);
+        if (id != greedy[i]) fail_msg("%s: greedy token %u is %d, want %d", what, i, id, greedy[i]);
+        line_score(&l, &id, n + i, 1, scores);
+        last = scores;
+    }
+    line_close(&l);
+    free(scores);
+}
+
+static const char *const golden_families[] = {
+    "llama", "llama-tied", "llama-yarn", "llama-linear", "llama-rope-freqs", "mistral", "gpt2"};
+
+static void scores_and_greedy_text_match_the_goldens(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < sizeof golden_families / sizeof *golden_families; f++) {
+        char name[3][96];
+        static const char *const suffix[] = {"gguf", "json", "logits.f32"};
+        for (int i = 0; i < 3; i++)
+            snprintf(name[i], sizeof name[i], "families/%s.%s", golden_families[f], suffix[i]);
+        SKIP_WITHOUT(model_path, name[0]);
+        SKIP_WITHOUT(json_path, name[1]);
+        SKIP_WITHOUT(scores_path, name[2]);
+        struct model *m = open_model(model_path);
+        json_t *golden = read_json(json_path);
+        float *scores = read_scores(scores_path, 32 * (size_t)m->hp.n_vocab);
+        for (int isa = 0; isa <= (int)best_isa; isa++) {
+            struct line_way way = {.kv = KV_F32, .isa = (enum isa)isa};
+            check_prompt(m, golden, way, scores, name[0]);
+            check_prompt(m, json_object_get(golden, "long"), way, NULL, name[0]);
+        }
+        free(scores);
+        json_decref(golden);
+        model_close(m);
+    }
+}
+
+static void the_stories_model_tells_the_reference_story(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(model_path, "models/stories260K/stories260K-f32.gguf");
+    SKIP_WITHOUT(json_path, "models/stories260K/stories260K.json");
+    struct model *m = open_model(model_path);
+    json_t *golden = read_json(json_path);
+    for (int isa = 0; isa <= (int)best_isa; isa++)
+        check_prompt(m, golden, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, NULL, "stories260K");
+    json_decref(golden);
+    model_close(m);
+}
+
+static void the_demo_models_continue_like_the_reference(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {{"models/demo/demo-q8_0.gguf", "models/demo/demo.json", "q8_0"},
+                                           {"models/demo/demo-f32.gguf", "models/demo/demo.json", "f32"},
+                                           {"models/demo/demo-gpt2-q8_0.gguf", "models/demo/demo-gpt2.json", "q8_0"}};
+    for (size_t i = 0; i < 3; i++) {
+        SKIP_WITHOUT(model_path, cases[i][0]);
+        SKIP_WITHOUT(json_path, cases[i][1]);
+        struct model *m = open_model(model_path);
+        json_t *golden = read_json(json_path);
+        for (int isa = 0; isa <= (int)best_isa; isa++)
+            check_prompt(m, json_object_get(golden, cases[i][2]),
+                         (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, NULL, cases[i][0]);
+        json_decref(golden);
+        model_close(m);
+    }
+}
+
+/* ---- the same model in another number format ---- */
+
+/* A model whose matrices were replaced; the data lies in a mapped file, as tensor data does. */
+struct recast {
+    struct model model; /* shares everything but tensors with the original */
+    struct gguf_tensor *tensors;
+    uint8_t *map;
+    size_t bytes;
+};
+
+static void quantise_block(uint32_t format, const float *x, uint8_t *out)
+{
+    float max = 0;
+    for (size_t i = 0; i < 32; i++) max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
+    uint16_t half = f32_to_f16(format == FORMAT_Q8_0 ? fabsf(max) / 127 : max / -8);
+    float scale = f16_to_f32(half), inverse = scale != 0 ? 1 / scale : 0;
+    memcpy(out, &half, 2);
+    memset(out + 2, 0, 16);
+    for (size_t i = 0; i < 32; i++) {
+        long q = lrintf(x[i] * inverse);
+        long nibble = q + 8 > 15 ? 15 : q + 8;
+        if (format == FORMAT_Q8_0)
+            out[2 + i] = (uint8_t)(int8_t)q;
+        else
+            out[2 + i % 16] |= (uint8_t)(nibble << (i < 16 ? 0 : 4));
+    }
+}
+
+static void encode(uint32_t format, const float *x, size_t n, uint8_t *out)
+{
+    const struct format *f = format_find(format);
+    for (size_t i = 0; i < n; i += f->block_values, out += f->block_bytes) {
+        uint16_t half = format == FORMAT_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+        if (f->block_values == 32)
+            quantise_block(format, x + i, out);
+        else
+            memcpy(out, format == FORMAT_F32 ? (const void *)&x[i] : &half, f->block_bytes);
+    }
+}
+
+/* recast_new() - an F32 model with its matrices rounded to format, kept so or, with expand, as F32 again. */
+static struct recast recast_new(const struct model *m, uint32_t format, bool expand)
+{
+    size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT;
+    struct recast r = {.model = *m, .tensors = calloc(slots, sizeof *r.tensors)};
+    const struct gguf_tensor **pointers = calloc(slots, sizeof *pointers);
+    r.model.tensors = pointers;
+    for (size_t i = 0; i < slots; i++)
+        if (m->tensors[i] != NULL) r.bytes += m->tensors[i]->bytes + 64;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), (off_t)r.bytes), 0);
+    r.map = mmap(NULL, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    assert_ptr_not_equal(r.map, MAP_FAILED);
+    fclose(file);
+    uint8_t *at = r.map;
+    for (size_t i = 0; i < slots; i++) {
+        const struct gguf_tensor *t = m->tensors[i];
+        if (t == NULL) continue;
+        r.tensors[i] = *t;
+        pointers[i] = &r.tensors[i];
+        if (t->n_dims < 2 || t->format != FORMAT_F32) continue;
+        size_t n = t->shape[0] * t->shape[1];
+        r.tensors[i].data = at;
+        r.tensors[i].format = expand ? FORMAT_F32 : format;
+        r.tensors[i].bytes = format_row_bytes(format_find(r.tensors[i].format), n);
+        uint8_t *rounded = malloc(n * 4);
+        encode(format, (const float *)(const void *)t->data, n, rounded);
+        if (expand)
+            format_find(format)->decode(rounded, (float *)(void *)at, n);
+        else
+            memcpy(at, rounded, r.tensors[i].bytes);
+        free(rounded);
+        at += (r.tensors[i].bytes + 63) / 64 * 64;
+    }
+    return r;
+}
+
+static void recast_free(struct recast *r)
+{
+    munmap(r->map, r->bytes);
+    free(r->model.tensors);
+    free(r->tensors);
+}
+
+/* ---- the bitwise promise ---- */
+
+static uint32_t long_prompt(int32_t *ids, uint32_t n, uint32_t n_vocab)
+{
+    for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + i * i / 5 + 3) % n_vocab);
+    return n;
+}
+
+static const struct line_way other_ways[] = {
+    {.chunk = 1},
+    {.chunk = 7},
+    {.chunk = 64, .threads = 2},
+    {.threads = 2},
+    {.beside = true},
+    {.beside = true, .chunk = 7, .threads = 2},
+    {.beside = true, .chunk = 1, .shuffled = true},
+    {.stages = 2},
+    {.stages = 4, .chunk = 64, .shuffled = true},
+    {.stages = 2, .chunk = 5, .beside = true, .threads = 2, .shuffled = true},
+};
+
+static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, const char *what)
+{
+    int32_t ids[LINE_CTX];
+    uint32_t n = long_prompt(ids, m->family->ctx_is_hard ? 180 : 300, m->hp.n_vocab);
+    size_t values = (size_t)n * m->hp.n_vocab;
+    float *want = line_take(values), *got = line_take(values);
+    struct line l;
+    line_open(&l, m, (struct line_way){.isa = isa, .kv = kv});
+    line_score(&l, ids, 0, n, want);
+    line_close(&l);
+    for (size_t i = 0; i < values; i++) assert_true(isfinite(want[i]) != 0);
+    for (size_t w = 0; w < sizeof other_ways / sizeof *other_ways; w++) {
+        struct line_way way = other_ways[w];
+        if (way.stages > m->hp.n_layer) continue;
+        way.isa = isa;
+        way.kv = kv;
+        memset(got, 0, values * sizeof *got);
+        line_open(&l, m, way);
+        line_score(&l, ids, 0, n, got);
+        line_close(&l);
+        for (size_t i = 0; i < values; i++)
+            if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+                fail_msg("%s, %s: way %zu differs first at row %zu: %.9g for %.9g", what, isa_name(isa), w,
+                         i / m->hp.n_vocab, (double)got[i], (double)want[i]);
+    }
+    free(got);
+    free(want);
+}
+
+static void every_way_through_the_line_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf", "families/gpt2.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        SKIP_WITHOUT(path, names[i]);
+        struct model *m = open_model(path);
+        for (int isa = 0; isa <= (int)best_isa; isa++)
+            for (int kv = 0; kv < 2; kv++)
+                check_promise(m, (enum isa)isa, (enum kv_format)kv, names[i]);
+        model_close(m);
+    }
+}
+
+static const uint32_t matrix_formats[] = {FORMAT_F16, FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q4_0};
+
+static void every_number_format_gives_the_same_bits_too(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(path, "families-quantised/q-llama-F32.gguf");
+    struct model *m = open_model(path);
+    for (size_t f = 0; f < sizeof matrix_formats / sizeof *matrix_formats; f++) {
+        struct recast r = recast_new(m, matrix_formats[f], false);
+        for (int isa = 0; isa <= (int)best_isa; isa++)
+            check_promise(&r.model, (enum isa)isa, KV_F16, format_find(matrix_formats[f])->name);
+        recast_free(&r);
+    }
+    model_close(m);
+}
+
+/* Root mean square of what quantised activations change, against the same weights expanded to F32. */
+static double activation_rms(const struct model *m, const json_t *prompt, uint32_t format, enum isa isa)
+{
+    int32_t ids[64];
+    uint32_t n = read_ids(prompt, ids, 64);
+    size_t values = (size_t)n * m->hp.n_vocab;
+    float *scores[2] = {line_take(values), line_take(values)};
+    for (int expand = 0; expand < 2; expand++) {
+        struct recast r = recast_new(m, format, expand != 0);
+        struct line l;
+        line_open(&l, &r.model, (struct line_way){.kv = KV_F32, .isa = isa});
+        line_score(&l, ids, 0, n, scores[expand]);
+        line_close(&l);
+        recast_free(&r);
+    }
+    double sum = 0;
+    for (size_t i = 0; i < values; i++) sum += pow((double)scores[0][i] - scores[1][i], 2);
+    free(scores[0]);
+    free(scores[1]);
+    return sqrt(sum / (double)values);
+}
+
+static void quantised_activations_cost_no_more_than_the_reference_s(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(path, "families-quantised/q-llama-F32.gguf");
+    SKIP_WITHOUT(json_path, "families-quantised/q-llama.json");
+    struct model *m = open_model(path);
+    json_t *golden = read_json(json_path);
+    for (size_t f = 0; f < sizeof matrix_formats / sizeof *matrix_formats; f++)
+        for (int isa = 0; isa <= (int)best_isa; isa++) {
+            const char *name = format_find(matrix_formats[f])->name;
+            const json_t *type = json_object_get(json_object_get(golden, "types"), name);
+            double limit = 1.1 * json_number_value(json_object_get(json_object_get(type, "diff"), "stock_vs_dequant_rms"));
+            double rms = activation_rms(m, json_object_get(golden, "prompt"), matrix_formats[f], (enum isa)isa);
+            print_message("%s %s: rms %.3g, limit %.3g\n", name, isa_name((enum isa)isa), rms, limit);
+            assert_true(limit > 0 && rms <= limit);
+        }
+    json_decref(golden);
+    model_close(m);
+}
+
+static void quantised_files_score_like_their_expanded_reference(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"F16", "BF16", "Q8_0"};
+    SKIP_WITHOUT(json_path, "families-quantised/q-llama.json");
+    json_t *golden = read_json(json_path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[96];
+        snprintf(file, sizeof file, "families-quantised/q-llama-%s.gguf", names[i]);
+        SKIP_WITHOUT(path, file);
+        struct model *m = open_model(path);
+        const json_t *type = json_object_get(json_object_get(golden, "types"), names[i]);
+        const json_t *want = json_object_get(json_object_get(type, "dequant_f32"), "last_logits");
+        double limit = 1.1 * json_number_value(json_object_get(json_object_get(type, "diff"), "stock_vs_dequant_rms"));
+        int32_t ids[64];
+        uint32_t n = read_ids(json_object_get(golden, "prompt"), ids, 64), n_vocab = m->hp.n_vocab;
+        float *scores = line_take((size_t)n * n_vocab);
+        for (int isa = 0; isa <= (int)best_isa; isa++) {
+            struct line l;
+            line_open(&l, m, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa});
+            line_score(&l, ids, 0, n, scores);
+            line_close(&l);
+            double sum = 0;
+            for (uint32_t id = 0; id < n_vocab; id++)
+                sum += pow(scores[(size_t)(n - 1) * n_vocab + id] - json_number_value(json_array_get(want, id)), 2);
+            print_message("%s %s: rms of the last row %.3g, limit %.3g\n", names[i], isa_name((enum isa)isa),
+                          sqrt(sum / n_vocab), limit);
+            assert_true(sqrt(sum / n_vocab) <= limit);
+        }
+        free(scores);
+        model_close(m);
+    }
+    json_decref(golden);
+}
+
+/* ---- contracts ---- */
+
+static struct stage_config small_config(const struct model *m)
+{
+    return (struct stage_config){
+        .model = m,
+        .range = {0, m->hp.n_layer},
+        .limits = {.n_ctx = 64, .n_seqs = 2, .n_blocks = 4, .rows_max = 8, .wanted_max = 4, .credits = 1, .kv = KV_F16},
+        .isa = ISA_GENERIC,
+        .threads = 1,
+    };
+}
+
+static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(path, "families/llama.gguf");
+    struct model *m = open_model(path);
+    struct stage_config config = small_config(m);
+    struct stage *st;
+    struct err err;
+    assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+    float *want = line_take(4 * (size_t)m->hp.n_vocab), *got = line_take(4 * (size_t)m->hp.n_vocab);
+
+    static const struct kv_command map = {.op = KV_MAP, .seq = 0, .index = 0, .block = 2};
+    static const struct kv_command bad_map = {.op = KV_MAP, .seq = 0, .index = 0, .block = 4};
+    static const uint8_t wanted[9] = {0, 1};
+    const struct batch good = {.n_rows = 2, .n_wanted = 1, .n_commands = 1, .token = (int32_t[]){5, 6}, .seq = (uint32_t[]){0, 0},
+                               .pos = (uint32_t[]){0, 1}, .wanted = wanted, .commands = &map};
+    assert_int_equal(stage_forward(st, &good, NULL, want, &err), ERR_NONE);
+
+#define ROWS(n, ...) .n_rows = n, .n_wanted = 1, .wanted = wanted, __VA_ARGS__
+#define TOKENS(...) .token = (int32_t[]){__VA_ARGS__}
+#define SEQS(...) .seq = (uint32_t[]){__VA_ARGS__}
+#define POSITIONS(...) .pos = (uint32_t[]){__VA_ARGS__}
+    const struct {
+        struct batch b;
+        const char *names;
+    } cases[] = {
+        {{ROWS(2, TOKENS(320, 1), SEQS(0, 0), POSITIONS(0, 1))}, "token 320"},
+        {{ROWS(2, TOKENS(-1, 1), SEQS(0, 0), POSITIONS(0, 1))}, "token -1"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(2, 2), POSITIONS(0, 1))}, "sequence 2"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(63, 64))}, "no KV block"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(64, 65))}, "position 64"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(1, 1))}, "position 1 after 1"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(0, 2))}, "position 2 after 0"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 1), POSITIONS(0, 0))}, "no KV block"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(0, 1)), .n_commands = 1, .commands = &bad_map}, "block 4"},
+        {{ROWS(9, TOKENS(0), SEQS(0), POSITIONS(0))}, "9 rows"},
+        {{ROWS(1, TOKENS(1), SEQS(0), POSITIONS(0))}, "marks 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(stage_forward(st, &cases[i].b, NULL, got, &err), ERR_PEER);
+        if (strstr(err.text, cases[i].names) == NULL)
+            fail_msg("case %zu: \"%s\" does not name \"%s\"", i, err.text, cases[i].names);
+    }
+    static const struct kv_command map_both[] = {{KV_MAP, 0, 0, 2}, {KV_MAP, 1, 0, 1}};
+    const struct batch torn = {.n_rows = 3, .n_wanted = 1, .n_commands = 2, .token = (int32_t[]){1, 1, 1}, .seq = (uint32_t[]){0, 1, 0},
+                               .pos = (uint32_t[]){0, 0, 1}, .wanted = wanted, .commands = map_both};
+    assert_int_equal(stage_forward(st, &torn, NULL, got, &err), ERR_PEER);
+    assert_non_null(strstr(err.text, "elsewhere"));
+
+    assert_int_equal(stage_forward(st, &good, NULL, got, &err), ERR_NONE);
+    assert_memory_equal(got, want, m->hp.n_vocab * sizeof *got);
+    const struct batch empty = {.n_commands = 1, .commands = &map};
+    assert_int_equal(stage_forward(st, &empty, NULL, NULL, &err), ERR_NONE);
+    free(got);
+    free(want);
+    stage_close(st);
+    model_close(m);
+}
+
+static void a_stage_takes_what_the_footprint_says(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf", "families/gpt2.gguf", "models/demo/demo-q8_0.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        SKIP_WITHOUT(path, names[i]);
+        struct model *m = open_model(path);
+        uint32_t n = m->hp.n_layer;
+        const struct layer_range ranges[] = {{0, n}, {0, 1}, {1, n}, {n - 1, n}};
+        for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++) {
+            struct stage_config config = small_config(m);
+            struct stage *st;
+            struct err err;
+            config.range = ranges[r];
+            assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+            struct footprint want = model_footprint(m, config.range, &config.limits), used = stage_usage(st);
+            assert_int_equal(used.weights, want.weights);
+            assert_int_equal(used.kv, want.kv);
+            assert_true(used.buffers > 0 && used.buffers <= want.buffers);
+            stage_close(st);
+        }
+        model_close(m);
+    }
+}
+
+struct seen_progress {
+    uint64_t last, total;
+    uint32_t calls;
+};
+
+static void note_progress(void *ctx, uint32_t layer, uint64_t done, uint64_t total)
+{
+    struct seen_progress *seen = ctx;
+    (void)layer;
+    assert_true(done >= seen->last);
+    *seen = (struct seen_progress){.last = done, .total = total, .calls = seen->calls + 1};
+}
+
+static void loading_reports_every_byte_once(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(path, "families/llama.gguf");
+    struct model *m = open_model(path);
+    struct seen_progress seen = {0};
+    struct stage_config config = small_config(m);
+    config.progress = note_progress;
+    config.progress_ctx = &seen;
+    struct stage *st;
+    struct err err;
+    assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+    assert_true(seen.calls > 10);
+    assert_int_equal(seen.last, seen.total);
+    assert_int_equal(seen.total, stage_usage(st).weights);
+    stage_close(st);
+    model_close(m);
+}
+
+/* The model with one value of one tensor replaced by NaN. */
+static int open_spoiled(const struct model *m, enum tensor_id id, struct stage **st, struct err *err)
+{
+    size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT, slot = 2 * TENSOR_COUNT + id;
+    const struct gguf_tensor **pointers = calloc(slots, sizeof *pointers);
+    memcpy(pointers, m->tensors, slots * sizeof *pointers);
+    struct gguf_tensor spoiled = *m->tensors[slot];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(fwrite(spoiled.data, 1, spoiled.bytes, file), spoiled.bytes);
+    fflush(file);
+    float *map = mmap(NULL, spoiled.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    fclose(file);
+    map[3] = NAN;
+    spoiled.data = (const uint8_t *)map;
+    pointers[slot] = &spoiled;
+    struct model copy = *m;
+    copy.tensors = pointers;
+    struct stage_config config = small_config(&copy);
+    int rc = stage_open(st, &config, err);
+    if (rc == ERR_NONE) {
+        static const struct kv_command command = {.op = KV_MAP};
+        struct batch b = {.n_rows = 1, .n_wanted = 1, .n_commands = 1, .token = &(int32_t){9}, .seq = &(uint32_t){0},
+                          .pos = &(uint32_t){0}, .wanted = &(uint8_t){1}, .commands = &command};
+        float *out = line_take(m->hp.n_vocab);
+        assert_int_equal(stage_forward(*st, &b, NULL, out, err), ERR_NONE);
+        assert_true(isfinite(out[0]) == 0);
+        free(out);
+        stage_close(*st);
+    }
+    munmap(map, spoiled.bytes);
+    free(pointers);
+    return rc;
+}
+
+static void weights_that_are_not_numbers_show_in_the_scores_or_at_load(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(path, "families/llama.gguf");
+    struct model *m = open_model(path);
+    struct stage *st;
+    struct err err;
+    assert_int_equal(open_spoiled(m, TENSOR_ATTN_V, &st, &err), ERR_NONE);
+    assert_int_equal(open_spoiled(m, TENSOR_FFN_DOWN, &st, &err), ERR_NONE);
+    assert_int_equal(open_spoiled(m, TENSOR_FFN_NORM, &st, &err), ERR_FILE);
+    assert_non_null(strstr(err.text, "blk.1.ffn_norm.weight"));
+    assert_null(st);
+    model_close(m);
+}
+
+int main(void)
+{
+    struct err err;
+    if (isa_detect(&best_isa, &err) != ERR_NONE) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scores_and_greedy_text_match_the_goldens),
+        cmocka_unit_test(the_stories_model_tells_the_reference_story),
+        cmocka_unit_test(the_demo_models_continue_like_the_reference),
+        cmocka_unit_test(every_way_through_the_line_gives_the_same_bits),
+        cmocka_unit_test(every_number_format_gives_the_same_bits_too),
+        cmocka_unit_test(quantised_activations_cost_no_more_than_the_reference_s),
+        cmocka_unit_test(quantised_files_score_like_their_expanded_reference),
+        cmocka_unit_test(a_batch_that_breaks_its_rules_is_named_and_changes_nothing),
+        cmocka_unit_test(a_stage_takes_what_the_footprint_says),
+        cmocka_unit_test(loading_reports_every_byte_once),
+        cmocka_unit_test(weights_that_are_not_numbers_show_in_the_scores_or_at_load),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,300 @@
+/* random_message - see random_message.h. */
+#include "random_message.h"
+
+#include "engine/err.h"
+#include "engine/isa.h"
+
+#include <math.h>
+#include <string.h>
+
+/* splitmix64 */
+uint64_t random_next(struct random_store *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint32_t below(struct random_store *r, uint32_t n)
+{
+    return (uint32_t)(random_next(r) % n);
+}
+
+/* Numbers of every length: varints have many. */
+static uint64_t any_number(struct random_store *r)
+{
+    return random_next(r) >> below(r, 64);
+}
+
+static float any_score(struct random_store *r)
+{
+    if (below(r, 16) == 0) return -INFINITY;
+    return (float)(int32_t)random_next(r) / 65536.0f;
+}
+
+static float positive(struct random_store *r)
+{
+    return (float)(1 + below(r, 1000)) / 64.0f;
+}
+
+static const char *any_text(struct random_store *r, unsigned which)
+{
+    uint32_t n = below(r, 4) == 0 ? MESSAGE_TEXT_MAX - 1 : below(r, 40);
+    for (uint32_t i = 0; i < n; i++) r->text[which][i] = (char)(' ' + below(r, 95));
+    r->text[which][n] = '\0';
+    return r->text[which];
+}
+
+static void any_need(struct random_store *r, size_t k, struct score_need *need)
+{
+    *need = (struct score_need){
+        .temperature = positive(r),
+        .count = (uint32_t)any_number(r),
+        .mass = (float)below(r, 3) / 2,
+        .ratio = (float)below(r, 3) / 2,
+        .raw = below(r, 2) == 1,
+        .adjust = r->adjust[k],
+        .n_adjust = below(r, RANDOM_LIST + 1),
+        .ids = r->ids[k],
+        .n_ids = below(r, 3) == 0 ? below(r, RANDOM_LIST + 1) : 0,
+    };
+    int32_t id = (int32_t)below(r, 1000);
+    for (uint32_t i = 0; i < need->n_adjust; i++, id += 1 + (int32_t)below(r, 100000))
+        r->adjust[k][i] = (struct score_adjust){id, positive(r), any_score(r)};
+    for (uint32_t i = 0; i < need->n_ids; i++) r->ids[k][i] = (int32_t)below(r, INT32_MAX);
+}
+
+static void any_rows(struct random_store *r, struct batch *b)
+{
+    b->n_rows = below(r, RANDOM_ROWS + 1);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        r->token[i] = (int32_t)below(r, INT32_MAX);
+        r->wanted[i] = below(r, 3) == 0;
+        b->n_wanted += r->wanted[i];
+        bool same_seq = i > 0 && below(r, 2) == 0;
+        r->seq[i] = same_seq ? r->seq[i - 1] : i;
+        r->pos[i] = same_seq ? r->pos[i - 1] + 1 : below(r, 1 << 20);
+    }
+    b->token = r->token;
+    b->seq = r->seq;
+    b->pos = r->pos;
+    b->wanted = r->wanted;
+}
+
+static void any_batch(struct random_store *r, struct msg_batch *m)
+{
+    *m = (struct msg_batch){.id = 2 + random_next(r) / 4};
+    m->release_before = m->id / 2;
+    any_rows(r, &m->batch);
+    m->batch.n_commands = below(r, RANDOM_COMMANDS + 1);
+    m->batch.commands = r->commands;
+    for (uint32_t i = 0; i < m->batch.n_commands; i++)
+        r->commands[i] =
+            (struct kv_command){(enum kv_op)below(r, KV_TRIM + 1), (uint32_t)any_number(r),
+                                (uint32_t)any_number(r), (uint32_t)any_number(r)};
+    m->needs = r->needs;
+    for (uint32_t k = 0; k < m->batch.n_wanted; k++) any_need(r, k, &r->needs[k]);
+    m->fetches = r->fetches;
+    m->n_fetches = below(r, RANDOM_FETCHES + 1);
+    for (uint32_t k = 0; k < m->n_fetches; k++) {
+        r->fetches[k].batch_id = m->release_before + random_next(r) % (m->id - m->release_before);
+        r->fetches[k].wanted = (uint32_t)any_number(r);
+        any_need(r, RANDOM_ROWS + k, &r->fetches[k].need);
+    }
+}
+
+static void any_result(struct random_store *r, struct msg_result *m)
+{
+    *m = (struct msg_result){.id = 1 + random_next(r) / 2, .heads = r->heads};
+    m->n_heads = below(r, RANDOM_ROWS + 1);
+    bool with_ids = below(r, 2) == 1;
+    for (uint32_t k = 0; k < m->n_heads; k++) {
+        struct score_head *h = &r->heads[k];
+        *h = (struct score_head){
+            .lse = (double)any_score(r) * 1.000000001,
+            .whole = below(r, 2) == 1,
+            .n = 1 + below(r, RANDOM_LIST),
+            .ids = r->pair_ids[k],
+            .scores = r->pair_scores[k],
+            .n_ids = with_ids ? below(r, RANDOM_LIST + 1) : 0,
+            .id_scores = r->id_scores[k],
+            .raw = below(r, 4) == 0 ? r->raw[k] : NULL,
+        };
+        for (uint32_t i = 0; i < h->n; i++) r->pair_ids[k][i] = (int32_t)below(r, RANDOM_VOCAB);
+        for (uint32_t i = 0; i < h->n; i++) r->pair_scores[k][i] = any_score(r);
+        for (uint32_t i = 0; i < h->n_ids; i++) r->id_scores[k][i] = any_score(r);
+        for (uint32_t i = 0; i < RANDOM_VOCAB; i++) r->raw[k][i] = any_score(r);
+    }
+}
+
+static void any_load(struct random_store *r, struct msg_load *m)
+{
+    m->n_stages = 1 + below(r, MESSAGE_RANKS_MAX - 1);
+    m->stage = below(r, m->n_stages);
+    m->layer_end = 1 + below(r, 65536);
+    m->layer_first = below(r, m->layer_end);
+    m->isa = below(r, ISA_COUNT);
+    m->kv_format = below(r, 2);
+    m->n_ctx = 1 + below(r, 1 << 30);
+    m->n_seqs = 1 + below(r, 1 << 30);
+    m->n_blocks = 1 + below(r, 1 << 30);
+    m->rows_max = 1 + below(r, 1 << 30);
+    m->wanted_max = 1 + below(r, m->rows_max);
+    m->credits = 1 + below(r, MESSAGE_RANKS_MAX);
+    m->threads = below(r, 65536);
+}
+
+void random_message(struct random_store *r, enum message_type type, struct message *out)
+{
+    *out = (struct message){.type = type};
+    uint64_t n[7];
+    for (int i = 0; i < 7; i++) n[i] = any_number(r);
+    switch (type) {
+    case MESSAGE_HELLO:
+        out->u.hello = (struct msg_hello){
+            .version = any_text(r, 0),
+            .host = any_text(r, 1),
+            .pid = (uint32_t)n[0],
+            .family = any_text(r, 2),
+            .model_digest = n[1],
+            .isa = below(r, ISA_COUNT),
+            .cpus = (uint32_t)n[2],
+            .cpus_online = (uint32_t)n[4],
+            .memory_bytes = n[3],
+        };
+        break;
+    case MESSAGE_LOAD:
+        any_load(r, &out->u.load);
+        break;
+    case MESSAGE_READY:
+        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4]};
+        break;
+    case MESSAGE_HEARTBEAT:
+        out->u.heartbeat =
+            (struct msg_heartbeat){1 + below(r, WORKER_FORWARD), n[0], below(r, 65536), n[1], n[2]};
+        break;
+    case MESSAGE_ERROR:
+        out->u.error = (struct msg_error){1 + below(r, ERR_CODE_COUNT - 1), any_text(r, 0)};
+        break;
+    case MESSAGE_STOP:
+        break;
+    case MESSAGE_REPORT:
+        out->u.report = (struct msg_report){
+            n[0], n[1], n[2], n[3], n[4], n[5], n[6], r->spans, below(r, MESSAGE_SPANS_MAX + 1)};
+        for (uint32_t i = 0; i < out->u.report.n_spans; i++)
+            r->spans[i] = (struct msg_span){any_number(r), random_next(r), any_number(r)};
+        break;
+    case MESSAGE_BATCH:
+        any_batch(r, &out->u.batch);
+        break;
+    case MESSAGE_RESULT:
+        any_result(r, &out->u.result);
+        break;
+    }
+}
+
+/* ---- the same? ---- */
+
+static bool same_bytes(const void *a, const void *b, size_t n)
+{
+    return n == 0 || memcmp(a, b, n) == 0;
+}
+
+static bool same_need(const struct score_need *a, const struct score_need *b)
+{
+    return same_bytes(&a->temperature, &b->temperature, 4) && a->count == b->count &&
+           same_bytes(&a->mass, &b->mass, 4) && same_bytes(&a->ratio, &b->ratio, 4) &&
+           a->raw == b->raw && a->n_adjust == b->n_adjust && a->n_ids == b->n_ids &&
+           same_bytes(a->adjust, b->adjust, a->n_adjust * sizeof *a->adjust) &&
+           same_bytes(a->ids, b->ids, a->n_ids * sizeof *a->ids);
+}
+
+static bool same_batch(const struct msg_batch *a, const struct msg_batch *b)
+{
+    const struct batch *x = &a->batch, *y = &b->batch;
+    bool same = a->id == b->id && a->release_before == b->release_before &&
+                x->n_rows == y->n_rows && x->n_wanted == y->n_wanted &&
+                x->n_commands == y->n_commands && a->n_fetches == b->n_fetches &&
+                same_bytes(x->token, y->token, 4ul * x->n_rows) &&
+                same_bytes(x->seq, y->seq, 4ul * x->n_rows) &&
+                same_bytes(x->pos, y->pos, 4ul * x->n_rows) &&
+                same_bytes(x->wanted, y->wanted, x->n_rows) &&
+                same_bytes(x->commands, y->commands, x->n_commands * sizeof *x->commands);
+    for (uint32_t k = 0; same && k < x->n_wanted; k++) same = same_need(&a->needs[k], &b->needs[k]);
+    for (uint32_t k = 0; same && k < a->n_fetches; k++)
+        same = a->fetches[k].batch_id == b->fetches[k].batch_id &&
+               a->fetches[k].wanted == b->fetches[k].wanted &&
+               same_need(&a->fetches[k].need, &b->fetches[k].need);
+    return same;
+}
+
+static bool same_head(const struct score_head *a, const struct score_head *b)
+{
+    return same_bytes(&a->lse, &b->lse, 8) && a->whole == b->whole && a->n == b->n &&
+           a->n_ids == b->n_ids && same_bytes(a->ids, b->ids, 4ul * a->n) &&
+           same_bytes(a->scores, b->scores, 4ul * a->n) &&
+           same_bytes(a->id_scores, b->id_scores, 4ul * a->n_ids) &&
+           (a->raw == NULL) == (b->raw == NULL) &&
+           (a->raw == NULL || same_bytes(a->raw, b->raw, 4ul * RANDOM_VOCAB));
+}
+
+static bool same_result(const struct msg_result *a, const struct msg_result *b)
+{
+    bool same = a->id == b->id && a->n_heads == b->n_heads;
+    for (uint32_t k = 0; same && k < a->n_heads; k++) same = same_head(&a->heads[k], &b->heads[k]);
+    return same;
+}
+
+static bool same_hello(const struct msg_hello *a, const struct msg_hello *b)
+{
+    return strcmp(a->version, b->version) == 0 && strcmp(a->host, b->host) == 0 &&
+           strcmp(a->family, b->family) == 0 && a->pid == b->pid &&
+           a->model_digest == b->model_digest && a->isa == b->isa && a->cpus == b->cpus &&
+           a->cpus_online == b->cpus_online && a->memory_bytes == b->memory_bytes;
+}
+
+static bool same_ready(const struct msg_ready *a, const struct msg_ready *b)
+{
+    return a->weight_bytes == b->weight_bytes && a->kv_bytes == b->kv_bytes &&
+           a->buffer_bytes == b->buffer_bytes && a->load_ns == b->load_ns &&
+           a->threads == b->threads && a->embedding_digest == b->embedding_digest;
+}
+
+static bool same_heartbeat(const struct msg_heartbeat *a, const struct msg_heartbeat *b)
+{
+    return a->state == b->state && a->batch_id == b->batch_id && a->layer == b->layer &&
+           a->done == b->done && a->total == b->total;
+}
+
+static bool same_report(const struct msg_report *a, const struct msg_report *b)
+{
+    return same_bytes(a, b, offsetof(struct msg_report, spans)) && a->n_spans == b->n_spans &&
+           same_bytes(a->spans, b->spans, a->n_spans * sizeof *a->spans);
+}
+
+bool same_message(const struct message *a, const struct message *b)
+{
+    if (a->type != b->type) return false;
+    switch (a->type) {
+    case MESSAGE_HELLO:
+        return same_hello(&a->u.hello, &b->u.hello);
+    case MESSAGE_LOAD:
+        return same_bytes(&a->u.load, &b->u.load, sizeof a->u.load);
+    case MESSAGE_READY:
+        return same_ready(&a->u.ready, &b->u.ready);
+    case MESSAGE_HEARTBEAT:
+        return same_heartbeat(&a->u.heartbeat, &b->u.heartbeat);
+    case MESSAGE_ERROR:
+        return a->u.error.code == b->u.error.code && strcmp(a->u.error.text, b->u.error.text) == 0;
+    case MESSAGE_STOP:
+        return true;
+    case MESSAGE_REPORT:
+        return same_report(&a->u.report, &b->u.report);
+    case MESSAGE_BATCH:
+        return same_batch(&a->u.batch, &b->u.batch);
+    case MESSAGE_RESULT:
+        return same_result(&a->u.result, &b->u.result);
+    }
+    return false;
+}

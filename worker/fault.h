@@ -1,0 +1,29 @@
+/* fault - faults on request, so that tests can meet a slow or failing rank at a known place.
+ *
+ * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000": places are load, prefill and
+ * decode; an action is a number of milliseconds to sleep, or "exit" or "error". Without RANK: every worker. */
+#ifndef TANDEM_WORKER_FAULT_H
+#define TANDEM_WORKER_FAULT_H
+
+#include "engine/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum fault_place { FAULT_NONE, FAULT_LOAD, FAULT_PREFILL, FAULT_DECODE };
+enum fault_action { FAULT_SLEEP, FAULT_EXIT, FAULT_ERROR };
+
+struct fault_plan {
+    enum fault_place place;
+    enum fault_action action;
+    uint32_t sleep_ms;
+};
+
+/* fault_plan_read() - from the environment; no fault for other ranks. ERR_USAGE for a text it cannot read. */
+int fault_plan_read(struct fault_plan *plan, int rank, struct err *err);
+
+/* fault_act() - do what is planned for this place, calling alive(ctx) every few milliseconds of a sleep. */
+int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx), void *ctx,
+              struct err *err);
+
+#endif

@@ -1,0 +1,347 @@
+/* worker - see worker.h. */
+#include "worker/worker.h"
+
+#include "engine/isa.h"
+#include "engine/log.h"
+#include "engine/model.h"
+#include "engine/stage.h"
+#include "proto/codec.h"
+#include "proto/frame_sizes.h"
+#include "worker/exec.h"
+#include "worker/fault.h"
+#include "worker/ledger.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DATA_SLOTS = 2, STOP_WAIT_MS = 5000 };
+
+struct worker {
+    struct link *link;
+    struct codec *control; /* small messages */
+    struct codec *data;    /* batches and results */
+    struct model *model;
+    struct stage *stage;
+    struct exec *exec;
+    struct fault_plan fault;
+    char host[256];
+    uint32_t stage_index;
+    bool is_last;
+    bool stopped;
+    struct msg_heartbeat beat;
+    uint64_t beat_ns; /* when the last one was sent */
+    struct ledger ledger;
+};
+
+static int send_control(struct worker *w, const struct message *m, struct err *err)
+{
+    size_t capacity, len;
+    uint8_t *frame;
+    while ((frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity)) == NULL)
+        link_wait(w->link, 1000);
+    TRY(codec_pack(w->control, m, 0, 0, frame, capacity, &len, err));
+    return link_send(w->link, LINK_CONTROL, 0, len, err);
+}
+
+/* pulse() - a sign of life, where one is due. Losing one is no error: the next one follows. */
+static void pulse(struct worker *w)
+{
+    uint64_t now = ledger_now_ns();
+    if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u) return;
+    size_t capacity, len;
+    uint8_t *frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity);
+    if (frame == NULL) return;
+    struct message m = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
+    if (codec_pack(w->control, &m, 0, 0, frame, capacity, &len, NULL) != ERR_NONE) return;
+    if (link_send(w->link, LINK_CONTROL, 0, len, NULL) == ERR_NONE) w->beat_ns = now;
+}
+
+static void on_progress(void *ctx, uint32_t layer, uint64_t done, uint64_t total)
+{
+    struct worker *w = ctx;
+    w->beat.layer = layer;
+    if (total > 0) {
+        w->beat.done = done;
+        w->beat.total = total;
+    }
+    link_pending_sends(w->link); /* Messages under way move on while this thread computes. */
+    pulse(w);
+}
+
+static void pulse_while_delayed(void *ctx)
+{
+    pulse(ctx);
+}
+
+/* take_control() - one control message, where there is one: LOAD (once, before the stage is open) or STOP. */
+static int take_control(struct worker *w, struct msg_load *load, bool *have_load, struct err *err)
+{
+    int from;
+    const uint8_t *frame;
+    size_t len;
+    TRY(link_receive(w->link, LINK_CONTROL, &from, &frame, &len, err));
+    if (frame == NULL) return ERR_NONE;
+    link_made_progress(w->link);
+    struct message m;
+    struct frame_view view;
+    int rc = codec_unpack(w->control, frame, len, 0, &m, &view, err);
+    if (rc == ERR_NONE && m.type == MESSAGE_STOP) {
+        w->stopped = true;
+    } else if (rc == ERR_NONE && m.type == MESSAGE_LOAD && load != NULL) {
+        *load = m.u.load;
+        *have_load = true;
+    } else if (rc == ERR_NONE) {
+        rc = err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time", (int)m.type);
+    }
+    link_receive_done(w->link, LINK_CONTROL);
+    return rc;
+}
+
+static void count_cpus(struct msg_hello *hello)
+{
+    cpu_set_t set;
+    hello->cpus_online = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    hello->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+static int say_hello(struct worker *w, struct err *err)
+{
+    enum isa isa;
+    TRY(isa_detect(&isa, err));
+    struct message m = {.type = MESSAGE_HELLO,
+                        .u.hello = {.version = TANDEM_VERSION,
+                                    .host = w->host,
+                                    .pid = (uint32_t)getpid(),
+                                    .family = w->model->family->name,
+                                    .model_digest = w->model->digest,
+                                    .isa = isa}};
+    count_cpus(&m.u.hello);
+    m.u.hello.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return send_control(w, &m, err);
+}
+
+static int await_load(struct worker *w, struct msg_load *load, struct err *err)
+{
+    bool have = false;
+    w->beat.state = WORKER_LOADING;
+    while (!have && !w->stopped) {
+        TRY(take_control(w, load, &have, err));
+        pulse(w);
+        if (!have && !w->stopped) link_wait(w->link, HEARTBEAT_MS * 1000);
+    }
+    return ERR_NONE;
+}
+
+static int check_load(const struct worker *w, const struct msg_load *load, struct err *err)
+{
+    uint32_t n_layer = w->model->hp.n_layer;
+    CHECK(load->layer_first < load->layer_end && load->layer_end <= n_layer &&
+              load->stage < load->n_stages,
+          err, ERR_PEER, "asked to hold layers %u..%u of %u as stage %u of %u", load->layer_first,
+          load->layer_end, n_layer, load->stage, load->n_stages);
+    CHECK(load->threads >= 1 && load->rows_max >= 1 && load->wanted_max >= 1 && load->credits >= 1, err,
+          ERR_PEER, "asked to run with %u threads, %u rows, %u wanted rows and %u credits", load->threads,
+          load->rows_max, load->wanted_max, load->credits);
+    return ERR_NONE;
+}
+
+static int open_data(struct worker *w, const struct msg_load *load, struct err *err)
+{
+    const struct hparams *hp = &w->model->hp;
+    size_t in = frame_batch_bytes_max(load->rows_max, load->stage == 0 ? 0 : hp->n_embd);
+    size_t out = w->is_last ? frame_result_bytes_max(load->wanted_max + load->credits, hp->n_vocab)
+                            : frame_batch_bytes_max(load->rows_max, hp->n_embd);
+    TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
+    return link_open_data(w->link, in, out, DATA_SLOTS, DATA_SLOTS, err);
+}
+
+/* open_share() - open the stage and its buffers as the coordinator asked. */
+static int open_share(struct worker *w, const struct msg_load *load, struct err *err)
+{
+    w->stage_index = load->stage;
+    w->is_last = load->layer_end == w->model->hp.n_layer;
+    log_set_who("worker %d @%s, layers %u..%u", link_rank(w->link), w->host, load->layer_first,
+                load->layer_end - 1);
+    TRY(fault_act(&w->fault, FAULT_LOAD, pulse_while_delayed, w, err));
+    struct stage_config config = {
+        .model = w->model,
+        .range = {load->layer_first, load->layer_end},
+        .limits = {.n_ctx = load->n_ctx,
+                   .n_seqs = load->n_seqs,
+                   .n_blocks = load->n_blocks,
+                   .rows_max = load->rows_max,
+                   .wanted_max = load->wanted_max,
+                   .credits = load->credits,
+                   .kv = (enum kv_format)load->kv_format},
+        .isa = (enum isa)load->isa,
+        .threads = load->threads,
+        .progress = on_progress,
+        .progress_ctx = w,
+    };
+    TRY(stage_open(&w->stage, &config, err));
+    TRY(open_data(w, load, err));
+    struct exec_config exec = {.stage = w->stage,
+                               .codec = w->data,
+                               .limits = config.limits,
+                               .n_embd = w->model->hp.n_embd,
+                               .n_vocab = w->model->hp.n_vocab,
+                               .is_last = w->is_last};
+    return exec_open(&w->exec, &exec, err);
+}
+
+static int say_ready(struct worker *w, const struct msg_load *load, uint64_t load_ns, struct err *err)
+{
+    struct footprint used = stage_usage(w->stage);
+    struct message m = {.type = MESSAGE_READY,
+                        .u.ready = {.weight_bytes = used.weights,
+                                    .kv_bytes = used.kv,
+                                    .buffer_bytes = used.buffers,
+                                    .load_ns = load_ns,
+                                    .threads = load->threads}};
+    return send_control(w, &m, err);
+}
+
+static int await_send_buffer(struct worker *w, uint8_t **out, size_t *capacity, struct err *err)
+{
+    while ((*out = link_send_begin(w->link, LINK_DATA, 0, capacity)) == NULL) {
+        TRY(take_control(w, NULL, NULL, err));
+        if (w->stopped) return ERR_NONE;
+        pulse(w);
+        link_wait(w->link, HEARTBEAT_MS * 1000);
+    }
+    return ERR_NONE;
+}
+
+static int run_frame(struct worker *w, const uint8_t *frame, size_t len, struct err *err)
+{
+    struct message m;
+    struct frame_view view;
+    TRY(codec_unpack(w->data, frame, len, w->model->hp.n_vocab, &m, &view, err));
+    CHECK(m.type == MESSAGE_BATCH, err, ERR_PEER, "message type %d came down the line, want a batch", (int)m.type);
+    size_t capacity, out_len;
+    uint8_t *out;
+    TRY(await_send_buffer(w, &out, &capacity, err));
+    if (w->stopped) return ERR_NONE;
+
+    w->beat.state = WORKER_FORWARD;
+    w->beat.batch_id = m.u.batch.id;
+    TRY(fault_act(&w->fault, m.u.batch.batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE,
+                  pulse_while_delayed, w, err));
+    uint64_t begin = ledger_now_ns();
+    TRY(exec_batch(w->exec, &m.u.batch, &view, out, capacity, &out_len, err));
+    uint64_t end = ledger_now_ns();
+    ledger_add_span(&w->ledger, m.u.batch.id, m.u.batch.batch.n_rows, begin, end);
+    w->beat.state = WORKER_IDLE;
+
+    TRY(link_send(w->link, LINK_DATA, 0, out_len, err));
+    w->ledger.send_ns += ledger_now_ns() - end;
+    return ERR_NONE;
+}
+
+/* run_line() - batches in, batches out, until STOP. */
+static int run_line(struct worker *w, struct err *err)
+{
+    w->beat.state = WORKER_IDLE;
+    uint64_t idle_since = ledger_now_ns();
+    while (!w->stopped) {
+        int from;
+        const uint8_t *frame;
+        size_t len;
+        TRY(link_receive(w->link, LINK_DATA, &from, &frame, &len, err));
+        if (frame != NULL) {
+            w->ledger.wait_ns += ledger_now_ns() - idle_since;
+            link_made_progress(w->link);
+            int rc = run_frame(w, frame, len, err);
+            link_receive_done(w->link, LINK_DATA);
+            if (rc != ERR_NONE) return rc;
+            idle_since = ledger_now_ns();
+        }
+        TRY(take_control(w, NULL, NULL, err));
+        pulse(w);
+        if (frame == NULL && !w->stopped) link_wait(w->link, HEARTBEAT_MS * 500);
+    }
+    return ERR_NONE;
+}
+
+static int say_report(struct worker *w, struct err *err)
+{
+    struct link_counts sent = link_counts(w->link, LINK_DATA);
+    const struct ledger *g = &w->ledger;
+    struct message m = {.type = MESSAGE_REPORT,
+                        .u.report = {.batches = g->batches,
+                                     .rows = g->rows,
+                                     .compute_ns = g->compute_ns,
+                                     .wait_ns = g->wait_ns,
+                                     .send_ns = g->send_ns,
+                                     .sent_bytes = sent.sent_bytes,
+                                     .sent_messages = sent.sent_messages,
+                                     .spans = g->spans,
+                                     .n_spans = (uint32_t)(g->batches < MESSAGE_SPANS_MAX
+                                                               ? g->batches
+                                                               : MESSAGE_SPANS_MAX)}};
+    return send_control(w, &m, err);
+}
+
+static int serve(struct worker *w, const struct worker_config *config, struct err *err)
+{
+    TRY(fault_plan_read(&w->fault, link_rank(w->link), err));
+    TRY(codec_open(&w->control, LINK_CONTROL_FRAME_MAX, err));
+    TRY(model_open(&w->model, config->model_path, err));
+    TRY(say_hello(w, err));
+    struct msg_load load;
+    TRY(await_load(w, &load, err));
+    if (w->stopped) return ERR_NONE;
+    TRY(check_load(w, &load, err));
+    uint64_t begin = ledger_now_ns();
+    TRY(open_share(w, &load, err));
+    TRY(say_ready(w, &load, ledger_now_ns() - begin, err));
+    TRY(run_line(w, err));
+    return say_report(w, err);
+}
+
+/* report_error() - tell the coordinator, which prints the line, and wait to be told to stop. */
+static void report_error(struct worker *w, const struct err *err)
+{
+    if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, NULL) != ERR_NONE) return;
+    struct message m = {.type = MESSAGE_ERROR,
+                        .u.error = {.code = (uint32_t)err->code, .text = err->text}};
+    if (send_control(w, &m, NULL) != ERR_NONE) return;
+    uint64_t begin = ledger_now_ns();
+    bool have_load;
+    struct msg_load load;
+    while (!w->stopped && ledger_now_ns() - begin < (uint64_t)STOP_WAIT_MS * 1000000u) {
+        if (take_control(w, &load, &have_load, NULL) != ERR_NONE) return;
+        pulse(w);
+        link_wait(w->link, 10000);
+    }
+}
+
+/* drain() - let the last messages leave before the link is closed. */
+static void drain(struct worker *w)
+{
+    uint64_t begin = ledger_now_ns();
+    while (link_pending_sends(w->link) > 0 && ledger_now_ns() - begin < 1000000000u)
+        link_wait(w->link, 1000);
+}
+
+int worker_run(struct link *l, const struct worker_config *config, struct err *err)
+{
+    struct worker *w = calloc(1, sizeof *w);
+    CHECK(w != NULL, err, ERR_MEMORY, "no memory for a worker");
+    w->link = l;
+    if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
+    log_set_who("worker %d @%s", link_rank(l), w->host);
+
+    int rc = serve(w, config, err);
+    if (rc != ERR_NONE) report_error(w, err);
+    drain(w);
+    exec_close(w->exec);
+    stage_close(w->stage);
+    model_close(w->model);
+    codec_close(w->data);
+    codec_close(w->control);
+    free(w);
+    return rc;
+}

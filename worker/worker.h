@@ -1,0 +1,19 @@
+/* worker - one stage behind a link: hello, load my slice, receive, forward, send, until told to stop.
+ *
+ * Stations: proto/link on both sides, exec (one batch) and engine/stage inside. */
+#ifndef TANDEM_WORKER_WORKER_H
+#define TANDEM_WORKER_WORKER_H
+
+#include "engine/err.h"
+#include "proto/link.h"
+
+struct worker_config {
+    const char *model_path;
+};
+
+/* worker_run() - the whole life of a worker on endpoint l (rank >= 1); the link stays the caller's.
+ * Returns ERR_NONE after an orderly stop. An error of its own has then been reported to the coordinator, which prints
+ * it: the caller prints nothing. */
+int worker_run(struct link *l, const struct worker_config *config, struct err *err);
+
+#endif
