@@ -16,12 +16,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum {
-    END_WAIT_S = 3, /* for all ranks to leave an orderly end */
-    USAGE_WAIT_MS =
-        300, /* a rank that ends first makes mpirun end the others: let rank 0 say its line */
+    END_WAIT_MS = 3000, /* for all ranks to leave an orderly end */
+    /* For MPI_Abort to reach its server. Behind a dead rank mpirun sleeps, and neither answers nor passes our error
+     * line on, until a child's end wakes it: so this end comes soon. */
+    FORCE_WAIT_MS = 100,
+    /* A worker ends a moment after SIGTERM, for the same reason: mpirun sends it to all and then sleeps. */
+    TERM_WAIT_MS = 50,
+    /* A rank that ends first makes mpirun end the others: let rank 0 say its line. */
+    USAGE_WAIT_MS = 300,
 };
 
 /* ---- the watchdog ---- */
@@ -34,28 +40,44 @@ static void on_alarm(int number)
     _exit(watchdog_status);
 }
 
-/* watch_end() - this process ends with status within END_WAIT_S, whatever happens. */
-static void watch_end(int status)
+static void start_alarm(int after_ms)
+{
+    const struct itimerval timer = {.it_value = {.tv_sec = after_ms / 1000, .tv_usec = after_ms % 1000 * 1000}};
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* watch_end() - this process ends with status after so many milliseconds at the latest, whatever happens. */
+static void watch_end(int status, int after_ms)
 {
     watchdog_status = status;
     struct sigaction action = {.sa_handler = on_alarm};
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
-    alarm(END_WAIT_S);
+    start_alarm(after_ms);
+}
+
+static void on_worker_term(int number)
+{
+    (void)number;
+    watch_end(128 + SIGTERM, TERM_WAIT_MS);
 }
 
 /* ---- the line, as main starts and ends it ---- */
 
+/* A stage inside this process. */
+struct stage_thread {
+    pthread_t thread;
+    struct link *link;
+    struct worker_config config;
+};
+
 struct launch {
     bool mpi;           /* the workers are other ranks */
+    bool started;       /* a front has begun to use the line, and tells the workers to stop */
+    bool broken;        /* some stage could not be started */
     struct link *link;  /* the coordinator's endpoint; NULL before the start */
     uint32_t n_threads; /* in-process stages that run */
-    bool broken;        /* some of them could not be started */
-    struct stage_thread {
-        pthread_t thread;
-        struct link *link;
-        struct worker_config config;
-    } * threads; /* [n_threads] */
+    struct stage_thread *threads;
 };
 
 static void *run_stage_thread(void *arg)
@@ -114,56 +136,47 @@ static int start_in_process(struct launch *l, const struct settings *s, struct e
     return rc;
 }
 
-static int check_mpi_settings(const struct settings *s, int size, struct err *err)
-{
-    CHECK(s->stages == 0, err, ERR_USAGE,
-          "--stages is for one process: this line has %d workers, one for each rank but the first",
-          size - 1);
-    return ERR_NONE;
-}
-
-/* start_line() - see line_starter. */
+/* start_line() - see line_starter. The other ranks run since main began. */
 static int start_line(void *ctx, const struct settings *s, struct link **link, struct err *err)
 {
     struct launch *l = ctx;
-    if (link_mpi_launched()) {
-        TRY(link_mpi_open(&l->link, (enum link_idle)s->idle, err));
-        l->mpi = l->link != NULL;
-    }
-    if (l->mpi) {
-        CHECK(link_rank(l->link) == 0, err, ERR_USAGE,
-              "this launcher does not say ranks in the environment: start tandem with mpirun");
-        TRY(check_mpi_settings(s, link_size(l->link), err));
-    } else {
-        TRY(start_in_process(l, s, err));
-    }
+    l->started = true;
+    if (!l->mpi) TRY(start_in_process(l, s, err));
     *link = l->link;
     return ERR_NONE;
 }
 
-/* must_force() - after these there may be a rank that will never answer. */
-static bool must_force(int code)
+/* must_force() - after these there may be a rank that will never answer, or one that nobody has
+ * told to stop. */
+static bool must_force(const struct launch *l, int code)
 {
-    return code == ERR_RANK || code == ERR_PEER || code == ERR_STALL || code == ERR_INTERRUPTED;
+    return code == ERR_RANK || code == ERR_PEER || code == ERR_STALL || code == ERR_INTERRUPTED ||
+           l->broken || !l->started;
 }
 
 /* end_line() - after line_close(), which has told the workers to stop. */
 static void end_line(struct launch *l, int code)
 {
-    if (l->link == NULL) return;
+    if (l->link == NULL) {
+        free(l->threads);
+        return;
+    }
     const int status = err_exit_status((enum err_code)code);
-    watch_end(status);
-    if (l->mpi && must_force(code)) link_mpi_abort(status);
-    if (l->broken || must_force(code)) _exit(status);
+    watch_end(status, must_force(l, code) ? FORCE_WAIT_MS : END_WAIT_MS);
+    if (must_force(l, code)) {
+        if (l->mpi) link_mpi_abort(status);
+        _exit(status);
+    }
     link_close(l->link, false);
     for (uint32_t i = 0; i < l->n_threads; i++) pthread_join(l->threads[i].thread, NULL);
     free(l->threads);
-    alarm(0);
+    start_alarm(0);
 }
 
 /* ---- what this rank is ---- */
 
-/* rank_of_environment() - before MPI is initialised; 0 where no launcher says otherwise. */
+/* rank_of_environment() - for what is said before MPI is initialised; 0 where no launcher says
+ * otherwise. */
 static int rank_of_environment(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -180,24 +193,60 @@ static void on_bug(void)
     link_mpi_abort(err_exit_status(ERR_RANK));
 }
 
-/* run_worker_rank() - prints nothing, unless MPI itself does not come up; the coordinator speaks
- * for the line. */
-static int run_worker_rank(const struct settings *s)
+/* run_worker() - prints nothing: the coordinator speaks for the line. */
+static int run_worker(struct link *link, const struct settings *s)
 {
     struct err err;
-    struct link *link;
-    int rc = link_mpi_open(&link, (enum link_idle)s->idle, &err);
-    if (rc != ERR_NONE || link == NULL) {
-        if (rc != ERR_NONE) log_error(&err);
-        return err_exit_status((enum err_code)rc);
-    }
     const struct worker_config config = {.model_path = s->model};
-    rc = check_mpi_settings(s, link_size(link), &err);
-    if (rc == ERR_NONE) rc = worker_run(link, &config, &err);
-    watch_end(err_exit_status((enum err_code)rc));
+    signal(SIGTERM, on_worker_term);
+    int rc = worker_run(link, &config, &err);
+    watch_end(err_exit_status((enum err_code)rc), END_WAIT_MS);
     link_close(link, false);
     /* In good order to here: the coordinator's status is the job's, and it knows of the error. */
     return 0;
+}
+
+static int run_coordinator(struct launch *l, const struct command *command,
+                           const struct settings *s)
+{
+    struct err err = {.code = ERR_NONE};
+    const struct line_starter starter = {start_line, l};
+    int rc = command->run(s, &starter, &err);
+    if (rc != ERR_NONE) log_error(&err);
+    end_line(l, rc);
+    return err_exit_status((enum err_code)rc);
+}
+
+/* refuse_stages() - every rank comes here, so all leave in good order. */
+static int refuse_stages(struct link *link, const struct settings *s)
+{
+    struct err err;
+    int rc = err_set(
+        &err, ERR_USAGE,
+        "--stages %u is for one process: this line has %d workers, one for each rank but the first",
+        s->stages, link_size(link) - 1);
+    if (link_rank(link) == 0) log_error(&err);
+    watch_end(err_exit_status((enum err_code)rc), END_WAIT_MS);
+    link_close(link, false);
+    return err_exit_status((enum err_code)rc);
+}
+
+/* run_rank() - a command that needs a line: coordinator or worker, as MPI says. */
+static int run_rank(const struct command *command, const struct settings *s)
+{
+    struct launch launch = {0};
+    if (link_mpi_launched()) {
+        struct err err;
+        int rc = link_mpi_open(&launch.link, (enum link_idle)s->idle, &err);
+        if (rc != ERR_NONE) {
+            log_error(&err);
+            return err_exit_status((enum err_code)rc);
+        }
+        launch.mpi = launch.link != NULL;
+    }
+    if (launch.mpi && s->stages != 0) return refuse_stages(launch.link, s);
+    if (launch.mpi && link_rank(launch.link) != 0) return run_worker(launch.link, s);
+    return run_coordinator(&launch, command, s);
 }
 
 /* print_information() - --help and --version. */
@@ -210,25 +259,15 @@ static int print_information(const struct command *command, const struct setting
     return fflush(stdout) == 0 ? 0 : err_exit_status(ERR_FILE);
 }
 
-static int run_command(const struct command *command, const struct settings *s)
-{
-    struct err err = {.code = ERR_NONE};
-    struct launch launch = {0};
-    const struct line_starter starter = {start_line, &launch};
-    int rc = command->run(s, &starter, &err);
-    if (rc != ERR_NONE) log_error(&err);
-    end_line(&launch, rc);
-    return err_exit_status((enum err_code)rc);
-}
-
 static int run(int rank, const struct command *command, const struct settings *s)
 {
     if (s->verbose) log_set_level(LOG_INFO);
     if (s->quiet) log_set_level(LOG_ERROR);
     if (command == NULL || s->help || s->version)
         return rank == 0 ? print_information(command, s) : 0;
-    if (rank == 0) return run_command(command, s);
-    return command->needs_line ? run_worker_rank(s) : 0;
+    if (command->needs_line) return run_rank(command, s);
+    struct launch none = {0};
+    return rank == 0 ? run_coordinator(&none, command, s) : 0;
 }
 
 int main(int argc, char **argv)

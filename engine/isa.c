@@ -1,7 +1,7 @@
 /* isa - see isa.h.
  *
- * Detection asks for the CPU's flags and for the system's consent (XGETBV) at once: the compiler's own
- * run-time library does both behind __builtin_cpu_supports. */
+ * Detection asks for the CPU's flags and for the system's consent (XGETBV) at once: the compiler's
+ * own run-time library does both behind __builtin_cpu_supports. */
 #include "engine/isa.h"
 
 #include <stdbool.h>
@@ -62,8 +62,8 @@ int isa_detect(enum isa *out, struct err *err)
     CHECK(wanted >= 0, err, ERR_USAGE,
           "TANDEM_ISA=%s is no instruction set: use generic, avx2 or avx512", forced);
     CHECK(wanted <= (int)best, err, ERR_UNSUPPORTED,
-          "TANDEM_ISA=%s: this CPU has %s at best; unset it, or choose one that the CPU has", forced,
-          isa_name(best));
+          "TANDEM_ISA=%s: this CPU has %s at best; unset it, or choose one that the CPU has",
+          forced, isa_name(best));
     *out = (enum isa)wanted;
     return ERR_NONE;
 }

@@ -11,7 +11,8 @@ static uint64_t layer_block_bytes(const struct kv_cache *kv, uint32_t layer)
     return KV_BLOCK_POSITIONS * (kv->dim_k + kv->dim_v) * kv->value_bytes * kv->n_head_kv[layer];
 }
 
-/* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can be counted. */
+/* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can be counted.
+ */
 static int size_pool(struct kv_cache *kv, struct err *err)
 {
     uint64_t at = 0;
@@ -51,7 +52,8 @@ static int take_pool(struct kv_cache *kv, struct err *err)
 {
     TRY(size_pool(kv, err));
     if (kv->pool_bytes == 0) return ERR_NONE;
-    void *pool = mmap(NULL, kv->pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pool =
+        mmap(NULL, kv->pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(pool != MAP_FAILED, err, ERR_MEMORY,
           "the KV pool needs %" PRIu64 " bytes and the system refuses: ask for a smaller context, "
           "or use more workers",
@@ -76,8 +78,8 @@ int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range
         .format = limits->kv,
         .n_blocks = limits->n_blocks,
         .n_seqs = limits->n_seqs,
-        .blocks_per_seq = (uint32_t)(((uint64_t)limits->n_ctx + KV_BLOCK_POSITIONS - 1) /
-                                     KV_BLOCK_POSITIONS),
+        .blocks_per_seq =
+            (uint32_t)(((uint64_t)limits->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS),
         .value_bytes = limits->kv == KV_F16 ? 2 : 4,
         .dim_k = m->hp.head_dim_k,
         .dim_v = m->hp.head_dim_v,
@@ -121,8 +123,8 @@ static int check_map(struct kv_cache *kv, uint32_t at, const struct kv_command *
     TRY(check_block(kv, at, c->block, err));
     uint32_t n = kv->checked[c->seq];
     CHECK(c->index <= n && c->index < kv->blocks_per_seq, err, ERR_PEER,
-          "KV command %" PRIu32 " maps entry %" PRIu32 " of sequence %" PRIu32 ", which has %" PRIu32
-          " of at most %" PRIu32,
+          "KV command %" PRIu32 " maps entry %" PRIu32 " of sequence %" PRIu32
+          ", which has %" PRIu32 " of at most %" PRIu32,
           at, c->index, c->seq, n, kv->blocks_per_seq);
     if (c->index == n) kv->checked[c->seq]++;
     return ERR_NONE;

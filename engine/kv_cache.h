@@ -1,9 +1,10 @@
 /* kv_cache - the block pool of one stage, and each sequence's block table.
  *
- * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds 32 positions of
- * every layer of the stage: pool[layer][block][kv head], and there K as [dim_k][32], so that a vector lane is a position, then
- * V as [32][dim_v]. Tables have no gaps: entry i covers positions 32 i .. 32 i + 31.
- * Stations before: batch (commands). Stations after: layer (stores, attends). */
+ * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
+ * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
+ * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v]. Tables have no gaps:
+ * entry i covers positions 32 i .. 32 i + 31. Stations before: batch (commands). Stations after:
+ * layer (stores, attends). */
 #ifndef TANDEM_ENGINE_KV_CACHE_H
 #define TANDEM_ENGINE_KV_CACHE_H
 
@@ -19,9 +20,9 @@ struct kv_cache {
     uint32_t *n_head_kv;    /* [n_layers] */
     uint8_t *pool;
     uint64_t pool_bytes;
-    uint32_t *table;    /* [n_seqs][blocks_per_seq] */
-    uint32_t *mapped;   /* [n_seqs] entries of the table in use */
-    uint32_t *checked;  /* [n_seqs] the same after the commands that kv_cache_check() has seen */
+    uint32_t *table;      /* [n_seqs][blocks_per_seq] */
+    uint32_t *mapped;     /* [n_seqs] entries of the table in use */
+    uint32_t *checked;    /* [n_seqs] the same after the commands that kv_cache_check() has seen */
     uint64_t table_bytes; /* of the arrays above */
 };
 
@@ -31,8 +32,9 @@ int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range
                   const struct line_limits *limits, struct err *err);
 void kv_cache_close(struct kv_cache *kv); /* a zeroed struct is allowed */
 
-/* kv_cache_check() - would the commands be obeyed? Changes nothing but kv->checked, for kv_cache_is_covered().
- * KV_MAP: index may be at most one past the table's end. Returns ERR_PEER (the command and the fault). */
+/* kv_cache_check() - would the commands be obeyed? Changes nothing but kv->checked, for
+ * kv_cache_is_covered(). KV_MAP: index may be at most one past the table's end. Returns ERR_PEER
+ * (the command and the fault). */
 int kv_cache_check(struct kv_cache *kv, const struct kv_command *commands, uint32_t n,
                    struct err *err);
 
@@ -45,7 +47,8 @@ static inline bool kv_cache_is_covered(const struct kv_cache *kv, uint32_t seq, 
 /* kv_cache_obey() - carry out commands that kv_cache_check() has accepted. */
 void kv_cache_obey(struct kv_cache *kv, const struct kv_command *commands, uint32_t n);
 
-/* kv_cache_block() - the block of a sequence's table entry, for one layer of the stage and one kv head. */
+/* kv_cache_block() - the block of a sequence's table entry, for one layer of the stage and one kv
+ * head. */
 static inline uint8_t *kv_cache_block(const struct kv_cache *kv, uint32_t layer, uint32_t seq,
                                       uint32_t index, uint32_t head)
 {

@@ -62,14 +62,14 @@ static struct input norm_input(const struct pass *p, struct team *t, uint32_t la
     return in;
 }
 
-/* project() - the product of one tensor into its columns of y; nothing where the tensor is absent. */
+/* project() - the product of one tensor into its columns of y; nothing where the tensor is absent.
+ */
 static void project(const struct pass *p, struct team *t, uint32_t layer, enum tensor_id id,
                     enum tensor_id bias, const struct input *in, float *y, size_t stride)
 {
     const struct weight *w = weights_get(p->weights, id, layer);
     if (w == NULL) return;
-    struct output out = {
-        .y = y, .stride = stride, .bias = weights_values(p->weights, bias, layer)};
+    struct output out = {.y = y, .stride = stride, .bias = weights_values(p->weights, bias, layer)};
     pass_product(p, t, w, in, &out);
 }
 
@@ -118,14 +118,16 @@ static void store_row(const struct pass *p, const struct attention *a, uint32_t 
     const float *k = a->qkv + row * a->width + a->width_q, *v = k + a->width_k;
     kernel_store_fn *store = p->kernels->store[kv->format];
     for (uint32_t h = 0; h < a->n_head_kv; h++) {
-        uint8_t *keys = kv_cache_block(kv, a->local, p->batch->seq[row], pos / KV_BLOCK_POSITIONS, h);
+        uint8_t *keys =
+            kv_cache_block(kv, a->local, p->batch->seq[row], pos / KV_BLOCK_POSITIONS, h);
         uint8_t *values = keys + KV_BLOCK_POSITIONS * a->dim_k * kv->value_bytes;
         store(k + h * a->dim_k, a->dim_k, keys + within * kv->value_bytes, KV_BLOCK_POSITIONS);
         store(v + h * a->dim_v, a->dim_v, values + within * a->dim_v * kv->value_bytes, 1);
     }
 }
 
-/* rotate_and_store() - q and k get their positions; then k and v go to the cache, from where all rows read them. */
+/* rotate_and_store() - q and k get their positions; then k and v go to the cache, from where all
+ * rows read them. */
 static void rotate_and_store(const struct pass *p, struct team *t, const struct attention *a)
 {
     size_t from, to, pairs = p->rope->n_pairs;
@@ -137,6 +139,7 @@ static void rotate_and_store(const struct pass *p, struct team *t, const struct 
         for (uint32_t h = 0; pairs > 0 && h < a->n_head + a->n_head_kv; h++, head += a->dim_k)
             rotate(head, cos, sin, 2 * pairs);
         store_row(p, a, (uint32_t)row);
+        team_tick(t, p, 4 * a->width);
     }
     team_wait(t);
 }
@@ -215,7 +218,8 @@ static void attention_forward(const struct pass *p, struct team *t, uint32_t lay
     project_back(p, t, layer, TENSOR_ATTN_OUT, TENSOR_ATTN_OUT_BIAS, &heads);
 }
 
-/* activate() - act(gate) * up, or act(up) without a gate, in the columns that this thread has just computed. */
+/* activate() - act(gate) * up, or act(up) without a gate, in the columns that this thread has just
+ * computed. */
 static void activate(const struct pass *p, struct team *t, const struct weight *w, float *hidden,
                      const float *up)
 {
@@ -224,8 +228,10 @@ static void activate(const struct pass *p, struct team *t, const struct weight *
     from *= PANEL_ROWS;
     to = to * PANEL_ROWS < n_ff ? to * PANEL_ROWS : n_ff;
     kernel_activate_fn *act = p->kernels->activate[p->model->family->activation];
-    for (size_t row = 0; from < to && row < p->n_rows; row++)
+    for (size_t row = 0; from < to && row < p->n_rows; row++) {
         act(hidden + row * n_ff + from, up == NULL ? NULL : up + row * n_ff + from, to - from);
+        team_tick(t, p, 16 * (to - from));
+    }
     team_wait(t);
 }
 

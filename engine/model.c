@@ -2,8 +2,8 @@
  *
  * Opening goes family, numbers, tensors: general.architecture picks the table, the table's family
  * picks the keys, and each tensor of the file is then put into the one slot that its name and the
- * table give it. What is left over, missing, of another shape or of a number format without a
- * decoder is refused by name. */
+ * table give it. What is left over, missing, of another shape or of a number format that does not
+ * run is refused by name. */
 #include "engine/model.h"
 
 #include "engine/batch.h"

@@ -5,9 +5,10 @@
 
 enum {
     TICK_NS = 20 * 1000 * 1000,
-    TICK_WORK = 1 << 22,  /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
-    PRODUCT_PANELS = 4,   /* a bite of a product: so many panels ... */
-    PRODUCT_ROWS = 60,    /* ... and rows, so that progress() is never far */
+    TICK_WORK =
+        1 << 22, /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
+    PRODUCT_PANELS = 4, /* a bite of a product: so many panels ... */
+    PRODUCT_ROWS = 60,  /* ... and rows, so that progress() is never far */
 };
 
 static uint64_t now_ns(void)
@@ -57,6 +58,7 @@ void pass_quantise(const struct pass *p, struct team *t, const struct input *in)
     size_t from, to;
     team_share(t, in->n * (in->n_in / QUANT_BLOCK), &from, &to);
     quantise_blocks(p, in, from, to);
+    team_tick(t, p, 4 * (to - from) * QUANT_BLOCK);
 }
 
 /* finish() - bias and residual of the columns [first, first + n) that were just computed. */
@@ -71,7 +73,8 @@ static void finish(const struct pass *p, const struct output *out, size_t from_r
     }
 }
 
-/* bite() - panels [from, to) for all rows, PRODUCT_ROWS at a time: the panels stay in the cache between. */
+/* bite() - panels [from, to) for all rows, PRODUCT_ROWS at a time: the panels stay in the cache
+ * between. */
 static void bite(const struct pass *p, struct team *t, const struct weight *w,
                  const struct input *in, const struct output *out, size_t from, size_t to)
 {
@@ -100,6 +103,5 @@ void pass_product(const struct pass *p, struct team *t, const struct weight *w,
     size_t from, to;
     team_share(t, panels_count(w->panels.n_out), &from, &to);
     for (size_t panel = from; panel < to; panel += PRODUCT_PANELS)
-        bite(p, t, w, in, out, panel,
-             to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
+        bite(p, t, w, in, out, panel, to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
 }

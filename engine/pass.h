@@ -1,8 +1,10 @@
-/* pass - one forward pass in flight: what its threads share, and the operations that every layer is made of.
+/* pass - one forward pass in flight: what its threads share, and the operations that every layer is
+ * made of.
  *
- * All threads of the team walk the same code. An operation takes its share of rows or panels and returns without waiting;
- * team_wait() stands where another thread's result is needed. How work is shared never changes an order of sums.
- * Station before: stage. Stations after: kernels. Used by layer and stage. */
+ * All threads of the team walk the same code. An operation takes its share of rows or panels and
+ * returns without waiting; team_wait() stands where another thread's result is needed. How work is
+ * shared never changes an order of sums. Station before: stage. Stations after: kernels. Used by
+ * layer and stage. */
 #ifndef TANDEM_ENGINE_PASS_H
 #define TANDEM_ENGINE_PASS_H
 
@@ -19,15 +21,17 @@ struct row_group {
     uint32_t first, n;
 };
 
-/* Everything that rows need on their way; sized at open for limits.rows_max rows and the widest layer. */
+/* Everything that rows need on their way; sized at open for limits.rows_max rows and the widest
+ * layer. */
 struct buffers {
     float *x;      /* [rows][n_embd] the residual stream; NULL where the caller's out serves */
     float *normed; /* [rows][n_embd] */
-    float *wide;   /* attention: [rows][q k v], then [rows][heads]; feed-forward: [rows][ff] twice */
-    int8_t *q8;    /* [rows][widest input] quantised activations, their scales and sums a block of 32 */
+    float *wide; /* attention: [rows][q k v], then [rows][heads]; feed-forward: [rows][ff] twice */
+    int8_t
+        *q8; /* [rows][widest input] quantised activations, their scales and sums a block of 32 */
     float *q8_scale;
     int32_t *q8_sum;
-    float *cos, *sin; /* [rows][n_rot / 2] */
+    float *cos, *sin;         /* [rows][n_rot / 2] */
     struct row_group *groups; /* [rows] */
     uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
     uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
@@ -52,8 +56,8 @@ struct pass {
 /* One thread's view of the team. */
 struct team {
     uint32_t id, size;
-    uint32_t layer;       /* at work, for progress() */
-    uint64_t work;        /* multiply-adds since the clock was read; thread 0 */
+    uint32_t layer;        /* at work, for progress() */
+    uint64_t work;         /* multiply-adds since the clock was read; thread 0 */
     uint64_t last_tick_ns; /* when progress() was called last; thread 0 */
 };
 
@@ -71,10 +75,12 @@ static inline void team_wait(const struct team *t)
 #pragma omp barrier
 }
 
-/* team_tick() - work multiply-adds were done: thread 0 calls progress() when it is due. */
+/* team_tick() - work was done, in multiply-adds or what takes as long: thread 0 calls progress()
+ * when it is due. */
 void team_tick(struct team *t, const struct pass *p, uint64_t work);
 
-/* A product's input: rows of f32 and, where quantised is set, their q8 form in the pass's buffers. */
+/* A product's input: rows of f32 and, where quantised is set, their q8 form in the pass's buffers.
+ */
 struct input {
     float *rows; /* [n][n_in] gapless */
     size_t n, n_in;
@@ -91,14 +97,17 @@ struct output {
     size_t residual_stride;
 };
 
-/* pass_norm() - in.rows[i] = norm(x[index ? index[i] : i]), quantised if in.quantised. A share of rows each. */
+/* pass_norm() - in.rows[i] = norm(x[index ? index[i] : i]), quantised if in.quantised. A share of
+ * rows each. */
 void pass_norm(const struct pass *p, struct team *t, const struct input *in, const float *weight,
                const float *bias, const uint32_t *index);
 
-/* pass_quantise() - the q8 form of an input that is f32 so far. A share of blocks each. No-op unless in.quantised. */
+/* pass_quantise() - the q8 form of an input that is f32 so far. A share of blocks each. No-op
+ * unless in.quantised. */
 void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
 
-/* pass_product() - a share of panels each; thread-local in its columns: the same thread may use them without waiting. */
+/* pass_product() - a share of panels each; thread-local in its columns: the same thread may use
+ * them without waiting. */
 void pass_product(const struct pass *p, struct team *t, const struct weight *w,
                   const struct input *in, const struct output *out);
 

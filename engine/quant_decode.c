@@ -154,8 +154,9 @@ static int q3_k_scale(const uint8_t *scales, size_t j)
     return low | high << 4;
 }
 
-/*   0 bit 2 of q[256]: bit i / 32 of byte i % 32 | 32 bits 0..1 of q[256], pairs | 96 scale[16], 12
- * bytes | 108 d value = d * (scale - 32) * (q - 4), a scale for 16 values */
+/*   0 bit 2 of q[256]: bit i / 32 of byte i % 32 | 32 bits 0..1 of q[256], pairs
+ *   | 96 scale[16], 12 bytes | 108 d
+ * value = d * (scale - 32) * (q - 4), a scale for 16 values */
 static void decode_q3_k_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block + 108);
@@ -249,8 +250,10 @@ static int ternary_digit(uint8_t byte, size_t k)
     return (fraction * 3 >> 8) - 1;
 }
 
-/*   0 values 0..159: byte k has k, k + 32, ..., k + 128 | 32 values 160..239: byte k has k, k + 16,
- * ..., k + 64 | 48 values 240..255: byte k has k, k + 4, k + 8, k + 12 | 52 d value = d * digit */
+/*   0 values 0..159: byte k has k, k + 32, ..., k + 128
+ *   | 32 values 160..239: byte k has 160 + k, 160 + k + 16, ..., 160 + k + 64
+ *   | 48 values 240..255: byte k has 240 + k, 240 + k + 4, ..., 240 + k + 12 | 52 d
+ * value = d * digit */
 static void decode_tq1_0_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block + 52);

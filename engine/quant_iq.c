@@ -37,8 +37,8 @@ static void decode_iq3_group(const uint16_t point[2], const float levels[8], uns
         out[i] = factor * levels[point[i / 4] >> 4 * (i % 4) & 7] * sign_of(signs, i);
 }
 
-/*   0 d | 2 eight times: { point[4], 8 bits each; 32 bits: signs[4], 7 bits each, and scale, 4 bits
- * } value = d * (scale + 1/2) / 4 * level * sign, a scale for 32 values */
+/*   0 d | 2 eight times { point[4], 8 bits each | 32 bits: signs[4], 7 each, and scale, 4 }
+ * value = d * (scale + 1/2) / 4 * level * sign, a scale for 32 values */
 static void decode_iq2_xxs_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block);
@@ -66,8 +66,9 @@ static void decode_iq2_xs_block(const uint8_t *block, float *out)
 }
 QUANT_DECODE_BLOCKS(iq2_xs, SUPER_BLOCK, 74, decode_iq2_xs_block)
 
-/*   0 d | 2 bits 0..7 of point[32] | 34 signs[32], 8 bits each | 66 bits 8..9 of point[32] | 74
- * scale[16] halves value = d * (scale + 1/2) / 4 * level * sign, a scale for 16 values */
+/*   0 d | 2 bits 0..7 of point[32] | 34 signs[32], 8 bits each | 66 bits 8..9 of point[32]
+ *   | 74 scale[16] halves
+ * value = d * (scale + 1/2) / 4 * level * sign, a scale for 16 values */
 static void decode_iq2_s_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block);
@@ -80,8 +81,8 @@ static void decode_iq2_s_block(const uint8_t *block, float *out)
 }
 QUANT_DECODE_BLOCKS(iq2_s, SUPER_BLOCK, 82, decode_iq2_s_block)
 
-/*   0 d | 2 point[64], 8 bits each | 66 eight times 32 bits: signs[4], 7 bits each, and scale, 4
- * bits value = d * (scale + 1/2) / 2 * level * sign, a scale for 32 values */
+/*   0 d | 2 point[64], 8 bits each | 66 eight times 32 bits: signs[4], 7 each, and scale, 4
+ * value = d * (scale + 1/2) / 2 * level * sign, a scale for 32 values */
 static void decode_iq3_xxs_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block);
@@ -96,8 +97,9 @@ static void decode_iq3_xxs_block(const uint8_t *block, float *out)
 }
 QUANT_DECODE_BLOCKS(iq3_xxs, SUPER_BLOCK, 98, decode_iq3_xxs_block)
 
-/*   0 d | 2 bits 0..7 of point[64] | 66 bit 8 of point[64] | 74 signs[32], 8 bits each | 106
- * scale[8] halves value = d * (2 * scale + 1) * level * sign, a scale for 32 values */
+/*   0 d | 2 bits 0..7 of point[64] | 66 bit 8 of point[64] | 74 signs[32], 8 bits each
+ *   | 106 scale[8] halves
+ * value = d * (2 * scale + 1) * level * sign, a scale for 32 values */
 static void decode_iq3_s_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block);
@@ -121,9 +123,9 @@ static void decode_iq1_group(uint16_t point, float shift, float factor, float *o
     }
 }
 
-/*   0 d | 2 bits 0..7 of point[32] | 34 eight times 16 bits: bits 8..10 of point[4], scale, 3 bits,
- * shift down, 1 bit value = d * (2 * scale + 1) * (level +- 1/8), a scale and a shift for 32 values
- */
+/*   0 d | 2 bits 0..7 of point[32]
+ *   | 34 eight times 16 bits: bits 8..10 of point[4], scale, 3 bits, shift down, 1 bit
+ * value = d * (2 * scale + 1) * (level +- 1/8), a scale and a shift for 32 values */
 static void decode_iq1_s_block(const uint8_t *block, float *out)
 {
     float d = load_f16(block);

@@ -1,8 +1,9 @@
 /* rope - see rope.h.
  *
  *   frequency[j] = base^(-2j / n_rot) / factor[j]
- *   linear: frequency / f.  YaRN: frequency (keep_j + (1 - keep_j) / f), where pairs that turn often within the original
- *   context keep their frequency and slow ones are interpolated (Peng et al., "YaRN", 2023). */
+ *   linear: frequency / f.  YaRN: frequency (keep_j + (1 - keep_j) / f), where pairs that turn
+ * often within the original context keep their frequency and slow ones are interpolated (Peng et
+ * al., "YaRN", 2023). */
 #include "engine/rope.h"
 
 #include "engine/fmath.h"

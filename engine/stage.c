@@ -1,7 +1,8 @@
 /* stage - see stage.h.
  *
- * Open: kernels, weights, KV pool, buffers. Forward: check the whole batch, obey its commands, then one parallel region in
- * which every thread walks embedding, layers and output head together (pass.h). */
+ * Open: kernels, weights, KV pool, buffers. Forward: check the whole batch, obey its commands, then
+ * one parallel region in which every thread walks embedding, layers and output head together
+ * (pass.h). */
 #include "engine/stage.h"
 
 #include "engine/layer.h"
@@ -158,7 +159,8 @@ static int check_row(const struct stage *st, const struct batch *b, uint32_t i, 
           "row %" PRIu32 " is of sequence %" PRIu32 ", there are %" PRIu32, i, b->seq[i],
           l->n_seqs);
     CHECK(b->pos[i] < n_ctx, err, ERR_PEER,
-          "row %" PRIu32 " of sequence %" PRIu32 " has position %" PRIu32 ", the context has %" PRIu32,
+          "row %" PRIu32 " of sequence %" PRIu32 " has position %" PRIu32
+          ", the context has %" PRIu32,
           i, b->seq[i], b->pos[i], n_ctx);
     CHECK(kv_cache_is_covered(&st->kv, b->seq[i], b->pos[i]), err, ERR_PEER,
           "row %" PRIu32 " has position %" PRIu32 " of sequence %" PRIu32
@@ -212,8 +214,9 @@ static uint32_t group_rows(const struct batch *b, struct row_group *groups)
     return n;
 }
 
-/* enter_rows() - a share of rows each: look them up or take them over, and work out their rotary angles. */
-static void enter_rows(const struct stage *st, const struct pass *p, const struct team *t,
+/* enter_rows() - a share of rows each: look them up or take them over, and work out their rotary
+ * angles. */
+static void enter_rows(const struct stage *st, const struct pass *p, struct team *t,
                        const float *in)
 {
     const struct batch *b = p->batch;
@@ -230,6 +233,7 @@ static void enter_rows(const struct stage *st, const struct pass *p, const struc
             memcpy(x, in + i * n_embd, n_embd * sizeof *x);
         if (positions != NULL) p->kernels->add(x, positions + b->pos[i] * n_embd, n_embd);
         rope_fill(&st->rope, b->pos[i], buffers->cos + i * pairs, buffers->sin + i * pairs);
+        team_tick(t, p, 4 * n_embd + 100 * pairs);
     }
     team_wait(t);
 }

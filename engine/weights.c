@@ -27,8 +27,8 @@ static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_l
     return &w->slots[group * TENSOR_COUNT + id];
 }
 
-/* drop_pages() - the file's pages under [from, to) are not needed any more; they can be read again, so rounding
- * to whole pages does no harm. */
+/* drop_pages() - the file's pages under [from, to) are not needed any more; they can be read again,
+ * so rounding to whole pages does no harm. */
 static void drop_pages(const uint8_t *from, const uint8_t *to)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

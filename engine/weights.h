@@ -1,8 +1,9 @@
 /* weights - the tensors of one layer range, packed as the kernels want them.
  *
- * Matrices become panels in the file's number format (kernels.h), vectors and position rows f32. Packing reads the
- * mapped file once, front to back, and gives its pages back as it goes: the peak is what is held and a few megabytes.
- * Stations before: model (which tensors), kernels (pack). Stations after: layer and stage. */
+ * Matrices become panels in the file's number format (kernels.h), vectors and position rows f32.
+ * Packing reads the mapped file once, front to back, and gives its pages back as it goes: the peak
+ * is what is held and a few megabytes. Stations before: model (which tensors), kernels (pack).
+ * Stations after: layer and stage. */
 #ifndef TANDEM_ENGINE_WEIGHTS_H
 #define TANDEM_ENGINE_WEIGHTS_H
 
@@ -25,22 +26,24 @@ struct weights {
 /* Called while loading, by the calling thread. done: bytes held so far. */
 typedef void weights_progress_fn(void *ctx, uint32_t layer, uint64_t done);
 
-/* weights_load() - pack the tensors of range with a team of threads. kernels outlives the weights. On success the
- * caller owns *w (weights_free); after an error there is nothing to free.
- * Returns ERR_MEMORY (tensor and bytes), ERR_UNSUPPORTED (a format without kernels), ERR_FILE (a vector holds a
- * value that is not finite). */
+/* weights_load() - pack the tensors of range with a team of threads. kernels outlives the weights.
+ * On success the caller owns *w (weights_free); after an error there is nothing to free. Returns
+ * ERR_MEMORY (tensor and bytes), ERR_UNSUPPORTED (a format without kernels), ERR_FILE (a vector
+ * holds a value that is not finite). */
 int weights_load(struct weights *w, const struct model *m, struct layer_range range,
                  const struct kernels *kernels, uint32_t threads, weights_progress_fn *progress,
                  void *ctx, struct err *err);
 void weights_free(struct weights *w); /* a zeroed struct is allowed */
 
-/* weights_get() - a tensor of a layer (any layer of the range for tensors outside of layers); NULL where absent. */
+/* weights_get() - a tensor of a layer (any layer of the range for tensors outside of layers); NULL
+ * where absent. */
 const struct weight *weights_get(const struct weights *w, enum tensor_id id, uint32_t layer);
 
 /* weights_values() - the f32 values of a vector or of position rows; NULL where absent. */
 const float *weights_values(const struct weights *w, enum tensor_id id, uint32_t layer);
 
-/* weights_output() - the output head: its own matrix, or the embedding that this stage holds anyway. */
+/* weights_output() - the output head: its own matrix, or the embedding that this stage holds
+ * anyway. */
 const struct weight *weights_output(const struct weights *w);
 
 #endif

@@ -162,7 +162,6 @@ static int take_messages(struct roster *r, struct err *err)
         size_t len;
         TRY(link_receive(r->link, LINK_CONTROL, &from, &frame, &len, err));
         if (frame == NULL) return ERR_NONE;
-        link_made_progress(r->link);
         struct member *m = &r->members[from - 1];
         m->heard_ns = now_ns();
         struct message msg;
@@ -174,6 +173,7 @@ static int take_messages(struct roster *r, struct err *err)
             name_member(m, err);
         link_receive_done(r->link, LINK_CONTROL);
         if (rc != ERR_NONE) return rc;
+        if (msg.type != MESSAGE_HEARTBEAT) link_made_progress(r->link); /* A heartbeat is no work. */
     }
 }
 

@@ -1,27 +1,38 @@
 /* kernels - the inner loops of a forward pass, behind one table that an instruction set fills.
  *
- * generic/ is complete and is the oracle; x86/ overrides entries. Each kernel's prototype is written once, as a
- * macro that makes the type, the table's field and every declaration. The table is filled at start: generic
- * first, then what the instruction set has (kernels.c).
+ * generic/ is complete and is the oracle; x86/ overrides entries. Each kernel's prototype is
+ * written once, as a macro that makes the type, the table's field and every declaration. The table
+ * is filled at start: generic first, then what the instruction set has (kernels.c).
  *
- * Panels. A weight matrix [n_out, n_in] is kept as panels of PANEL_ROWS = 16 output rows, the last one padded with
- * zeros. One layout a format, for every instruction set, so that one vector load brings the next values along
- * k of all 16 rows:
- *   F32   [n_in][16] f32
- *   F16   [n_in][16] f16
- *   BF16  [n_in / 2][16][2] bf16, pairs along k; where n_in is odd, the last k stands alone as [16]
- *   Q8_0  for each block of 32 k: 16 f16 scales, then [8][16][4] bytes q + 128 (four k of a row side by side)
- *   Q4_0  for each block of 32 k: 16 f16 scales, then [4][16][4] bytes; byte b of group j holds q + 8 of k = 4j + b in
- *         its low half and of k = 16 + 4j + b in its high half
+ * Panels. A weight matrix [n_out, n_in] is kept as panels of PANEL_ROWS = 16 output rows, the last
+ * one padded with zeros. One layout a format, for every instruction set, so that one vector load
+ * brings the next values along k of all 16 rows:
+ *
+ *   F32    [n_in][16] f32
+ *
+ *   F16    [n_in][16] f16
+ *
+ *   BF16   [n_in / 2][16][2] bf16, pairs along k; where n_in is odd, the last k stands alone: [16]
+ *
+ *   Q8_0   for each block of 32 k: 16 f16 scales, then [8][16][4] bytes q + 128: four k of a row
+ *          side by side
+ *
+ *   Q4_0   for each block of 32 k: 16 f16 scales, then [4][16][4] bytes: byte b of group j has
+ *          q + 8 of k = 4j + b in its low half, and of k = 16 + 4j + b in its high half
+ *
  * A panel is exactly 16 times the bytes of a row in the file.
  *
- * Order. Each lane is one output row and walks k in ascending order with one accumulator, whatever the number of
- * rows of activations: so a result does not depend on batch, chunk or thread. Float formats: acc = fma(w, x, acc).
- * Block formats: the activations are quantised to int8 in blocks of 32; isum = sum of q_w * q_x over the block is exact;
- * acc = fma(scale_w * scale_x, isum, acc), block by block. The generic kernels multiply and add with two roundings,
- * because a machine without a fused instruction would crawl otherwise; so instruction sets may differ in the last bits.
+ * Order. Each lane is one output row and walks k in ascending order with one accumulator, whatever
+ * the number of rows of activations: so a result does not depend on batch, chunk or thread.
+ * Float formats: acc = fma(w, x, acc). Block formats: the activations are quantised to int8 in
+ * blocks of 32; isum, the sum of q_w * q_x over the block, is exact;
+ * acc = fma(scale_w * scale_x, isum, acc), block by block. The generic kernels multiply and add
+ * with two roundings, because a machine without a fused instruction would crawl otherwise; so
+ * instruction sets may differ in the last bits.
  *
- * A value that is not finite stays so: quantising gives such a block a scale that is not finite, exp gives NaN for NaN.
+ * A value that is not finite stays so: quantising gives such a block a scale that is not finite,
+ * and exp gives NaN for NaN.
+ *
  * Stations before: weights (packs), layer and stage (call). */
 #ifndef TANDEM_ENGINE_KERNELS_H
 #define TANDEM_ENGINE_KERNELS_H
@@ -58,17 +69,18 @@ struct panels {
     size_t n_in, n_out;
 };
 
-/* Rows of activations as a product reads them, row-major and gapless. The q8 half is there where a block format
- * reads it; n_in is a multiple of QUANT_BLOCK then. */
+/* Rows of activations as a product reads them, row-major and gapless. The q8 half is there where a
+ * block format reads it; n_in is a multiple of QUANT_BLOCK then. */
 struct activations {
-    const float *f32;    /* [n_rows][n_in] */
-    const int8_t *q8;    /* [n_rows][n_in], -127 .. 127 */
-    const float *scale;  /* [n_rows][n_in / 32] */
-    const int32_t *sum;  /* [n_rows][n_in / 32]: the sum of the block's q8 */
+    const float *f32;   /* [n_rows][n_in] */
+    const int8_t *q8;   /* [n_rows][n_in], -127 .. 127 */
+    const float *scale; /* [n_rows][n_in / 32] */
+    const int32_t *sum; /* [n_rows][n_in / 32]: the sum of the block's q8 */
 };
 
-/* Up to ATTENTION_QUERIES queries of one sequence and one key/value head on their way along the tiles. Before the
- * first tile: max = -INFINITY, sum = 0, acc all 0. After the last one: result = acc / sum. */
+/* Up to ATTENTION_QUERIES queries of one sequence and one key/value head on their way along the
+ * tiles. Before the first tile: max = -INFINITY, sum = 0, acc all 0. After the last one: result =
+ * acc / sum. */
 struct attention_queries {
     uint32_t n;
     const float *q[ATTENTION_QUERIES]; /* [dim_k] */
@@ -77,21 +89,21 @@ struct attention_queries {
     float sum[ATTENTION_QUERIES];
 };
 
-/* One tile: up to 256 positions of a key/value head. A block is K as [dim_k][32] (lanes are positions), then V
- * as [32][dim_v] (lanes are value dimensions), in the cache's number format. */
+/* One tile: up to 256 positions of a key/value head. A block is K as [dim_k][32] (lanes are
+ * positions), then V as [32][dim_v] (lanes are value dimensions), in the cache's number format. */
 struct attention_tile {
     const uint8_t *block[TILE_BLOCKS];
     size_t dim_k, dim_v;
-    float scale;                          /* multiplies q . k */
+    float scale;                         /* multiplies q . k */
     uint32_t n_valid[ATTENTION_QUERIES]; /* positions of the tile that the query sees: 0 .. 256 */
 };
 
 /* pack: n_rows <= 16 rows of the file's format, side by side at rows, to one panel. */
-#define KERNEL_PACK(name)                                                                          \
-    void name(const uint8_t *rows, size_t n_rows, size_t n_in, uint8_t *panel)
+#define KERNEL_PACK(name) void name(const uint8_t *rows, size_t n_rows, size_t n_in, uint8_t *panel)
 
-/* matmul: y[r][o] = sum over k of W[o][k] * x[r][k], for the outputs o of panels [from, to) and rows r < n_rows.
- * y points at output 0 of row 0; rows are y_stride floats apart; nothing but the outputs named is written. */
+/* matmul: y[r][o] = sum over k of W[o][k] * x[r][k], for the outputs o of panels [from, to) and
+ * rows r < n_rows. y points at output 0 of row 0; rows are y_stride floats apart; nothing but the
+ * outputs named is written. */
 #define KERNEL_MATMUL(name)                                                                        \
     void name(const struct panels *w, size_t from, size_t to, const struct activations *x,         \
               size_t n_rows, float *y, size_t y_stride)
@@ -99,26 +111,29 @@ struct attention_tile {
 /* look-up: out[k] = W[row][k], decoded. */
 #define KERNEL_LOOKUP(name) void name(const struct panels *w, size_t row, float *out)
 
-/* quantise: for each block of 32 values of x: scale = max|x| / 127, q = nearest even of x / scale, sum = sum of q. */
+/* quantise: for each block of 32 values of x: scale = max|x| / 127, q = nearest even of x / scale,
+ * sum = sum of q. */
 #define KERNEL_QUANTISE(name)                                                                      \
     void name(const float *x, size_t n_blocks, int8_t *q, float *scale, int32_t *sum)
 
-/* norm: RMS x / sqrt(mean(x^2) + eps) * w, layer (x - mean) / sqrt(var + eps) * w; + b unless b is NULL. y may be x. */
+/* norm: RMS x / sqrt(mean(x^2) + eps) * w, layer (x - mean) / sqrt(var + eps) * w; + b unless b is
+ * NULL. y may be x. */
 #define KERNEL_NORM(name)                                                                          \
     void name(const float *x, const float *w, const float *b, size_t n, float eps, float *y)
 
-/* rope: rotate n_rot / 2 pairs of one head in place: (a, b) -> (a cos - b sin, a sin + b cos). Pairs are (2i, 2i + 1)
- * (interleaved) or (i, i + n_rot / 2) (half). cos, sin: [n_rot / 2]. */
+/* rope: rotate n_rot / 2 pairs of one head in place: (a, b) -> (a cos - b sin, a sin + b cos).
+ * Pairs are (2i, 2i + 1) (interleaved) or (i, i + n_rot / 2) (half). cos, sin: [n_rot / 2]. */
 #define KERNEL_ROPE(name) void name(float *head, const float *cos, const float *sin, size_t n_rot)
 
-/* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]). SiLU x / (1 + exp(-x)); GELU (tanh form), as
- * x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), which is the same by 1 + tanh(y) = 2 / (1 + exp(-2 y)). */
+/* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]). SiLU x / (1 + exp(-x)); GELU
+ * (tanh form), as x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), which is the same by 1 + tanh(y)
+ * = 2 / (1 + exp(-2 y)). */
 #define KERNEL_ACTIVATE(name) void name(float *x, const float *up, size_t n)
 
-/* attention: take one tile. For each query: s[p] = scale * (q . K[p]), m = max s, e[p] = exp(s[p] - m), t = sum of e,
- * a = sum of e[p] V[p], over the positions that it sees; then with M = max(max, m):
- * sum = sum exp(max - M) + t exp(m - M), acc = acc exp(max - M) + a exp(m - M), max = M. Tiles come in ascending order.
- * A query that sees none of the tile is left alone. */
+/* attention: take one tile. For each query: s[p] = scale * (q . K[p]), m = max s, e[p] = exp(s[p] -
+ * m), t = sum of e, a = sum of e[p] V[p], over the positions that it sees; then with M = max(max,
+ * m): sum = sum exp(max - M) + t exp(m - M), acc = acc exp(max - M) + a exp(m - M), max = M. Tiles
+ * come in ascending order. A query that sees none of the tile is left alone. */
 #define KERNEL_ATTENTION(name)                                                                     \
     void name(struct attention_queries *queries, const struct attention_tile *tile)
 
@@ -139,8 +154,9 @@ typedef KERNEL_ATTENTION(kernel_attention_fn);
 typedef KERNEL_STORE(kernel_store_fn);
 typedef KERNEL_ADD(kernel_add_fn);
 
-/* The number formats that there are kernels for: X(ID, suffix, activations are quantised). A new one is a row here and
- * its pack_, matmul_ and lookup_ kernels in generic/; an instruction set may have a matmul of its own. */
+/* The number formats that there are kernels for: X(ID, suffix, activations are quantised). A new
+ * one is a row here and its pack_, matmul_ and lookup_ kernels in generic/; an instruction set may
+ * have a matmul of its own. */
 #define KERNEL_FORMATS(X)                                                                          \
     X(F32, f32, false)                                                                             \
     X(F16, f16, false)                                                                             \
@@ -175,7 +191,8 @@ struct kernels {
     kernel_add_fn *add;
 };
 
-/* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have (isa_detect). */
+/* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have
+ * (isa_detect). */
 void kernels_init(struct kernels *k, enum isa isa);
 
 /* kernels_find_format() - the kernels of a number format; NULL where there are none. */

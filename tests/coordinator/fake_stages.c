@@ -59,7 +59,7 @@ struct stage_state {
 static void broke(struct stage_state *s, const char *rule, uint64_t batch)
 {
     if (s->f->broken_rule[0] == '\0')
-        snprintf(s->f->broken_rule, sizeof s->f->broken_rule, "batch %llu: %s", (unsigned long long)batch, rule);
+        snprintf(s->f->broken_rule, sizeof s->f->broken_rule, "batch %llu: %.200s", (unsigned long long)batch, rule);
 }
 
 static void send_control(struct stage_state *s, const struct message *m)

@@ -1,5 +1,5 @@
-/* stage_line - a line of stages in one process, for tests: sequences of ids in, scores out, cut into batches as a test
- * likes. */
+/* stage_line - a line of stages in one process, for tests: sequences of ids in, scores out, cut
+ * into batches as a test likes. */
 #ifndef TANDEM_TESTS_ENGINE_STAGE_LINE_H
 #define TANDEM_TESTS_ENGINE_STAGE_LINE_H
 
@@ -11,7 +11,8 @@
 
 enum { LINE_STAGES = 4, LINE_SEQS = 4, LINE_CTX = 384, LINE_BLOCKS = 40, LINE_ROWS = 320 };
 
-/* How a line is cut and fed. Zeros mean: one stage, one thread, everything in one batch, generic, f16. */
+/* How a line is cut and fed. Zeros mean: one stage, one thread, everything in one batch, generic,
+ * f16. */
 struct line_way {
     uint32_t stages, threads, chunk;
     enum isa isa;
@@ -45,8 +46,13 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
         struct stage_config config = {
             .model = m,
             .range = {i * m->hp.n_layer / l->n_stages, (i + 1) * m->hp.n_layer / l->n_stages},
-            .limits = {.n_ctx = LINE_CTX, .n_seqs = LINE_SEQS, .n_blocks = LINE_BLOCKS, .rows_max = LINE_ROWS,
-                       .wanted_max = LINE_ROWS, .credits = 1, .kv = way.kv},
+            .limits = {.n_ctx = LINE_CTX,
+                       .n_seqs = LINE_SEQS,
+                       .n_blocks = LINE_BLOCKS,
+                       .rows_max = LINE_ROWS,
+                       .wanted_max = LINE_ROWS,
+                       .credits = 1,
+                       .kv = way.kv},
             .isa = way.isa,
             .threads = way.threads > 0 ? way.threads : 1,
         };
@@ -84,8 +90,8 @@ static inline void line_add(struct line *l, struct line_batch *batch, uint32_t s
             uint32_t block = l->next_block++;
             /* 7 has no common factor with 40, so this visits every block. */
             if (l->way.shuffled) block = (block * 7 + 13) % LINE_BLOCKS;
-            batch->command[batch->b.n_commands++] =
-                (struct kv_command){.op = KV_MAP, .seq = seq, .index = l->mapped[seq]++, .block = block};
+            batch->command[batch->b.n_commands++] = (struct kv_command){
+                .op = KV_MAP, .seq = seq, .index = l->mapped[seq]++, .block = block};
         }
         batch->token[row] = ids[i];
         batch->seq[row] = seq;
@@ -113,15 +119,18 @@ static inline void line_forward(struct line *l, struct line_batch *batch)
     }
 }
 
-/* line_score() - scores after each of n ids of sequence 1, starting at position first: out[n][n_vocab]. */
-static inline void line_score(struct line *l, const int32_t *ids, uint32_t first, uint32_t n, float *out)
+/* line_score() - scores after each of n ids of sequence 1, starting at position first:
+ * out[n][n_vocab]. */
+static inline void line_score(struct line *l, const int32_t *ids, uint32_t first, uint32_t n,
+                              float *out)
 {
     static struct line_batch batch;
     uint32_t chunk = l->way.chunk > 0 ? l->way.chunk : n;
     for (uint32_t at = 0; at < n; at += chunk) {
         uint32_t rows = n - at < chunk ? n - at : chunk, before = 0;
         batch.b = (struct batch){0};
-        /* The others have the same ids, other paces, and stand before and after; some of them want scores. */
+        /* The others have the same ids, other paces, and stand before and after; some of them want
+         * scores. */
         uint32_t place = (first + at) % 40;
         if (l->way.beside && place + 3 <= 40) line_add(l, &batch, 3, place, ids, 3, false);
         if (l->way.beside && place + 1 <= 40) {

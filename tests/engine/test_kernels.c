@@ -1,5 +1,6 @@
-/* Kernels: every instruction set that this CPU has against formulas in double and against plain C, over random shapes with
- * tails, with guard words around what is written; and the promise that neighbours never change a bit. */
+/* Kernels: every instruction set that this CPU has against formulas in double and against plain C,
+ * over random shapes with tails, with guard words around what is written; and the promise that
+ * neighbours never change a bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -257,7 +258,8 @@ static void products_agree_with_the_decoded_weights_in_double(void **state)
                 size_t n_in = k->reads_q8 ? 32 * (1 + random_below(5)) : 1 + random_below(150);
                 size_t n_out = 1 + random_below(120), n_rows = 1 + random_below(14);
                 size_t n_panels = panels_count(n_out), from = random_below(n_panels);
-                size_t to = from + 1 + random_below(n_panels - from), stride = n_out + random_below(9);
+                size_t to = from + 1 + random_below(n_panels - from),
+                       stride = n_out + random_below(9);
                 struct matrix m = matrix_new(k, n_in, n_out);
                 struct rows r = rows_new(&tables[isa], n_rows, n_in);
                 struct guarded y = guarded_new(n_rows * stride);
@@ -300,12 +302,14 @@ static void a_row_alone_gives_the_same_bits_as_among_others(void **state)
             }
 }
 
-/* Scales of 1 and small sums are exact in f32, so every instruction set must give the integer itself. */
+/* Scales of 1 and small sums are exact in f32, so every instruction set must give the integer
+ * itself. */
 static void block_sums_are_exact_at_the_extremes(void **state)
 {
     (void)state;
     static const int8_t activations[] = {127, -127, 1, 0};
-    static const uint8_t quants[] = {0x80, 0x7f, 0x81, 0x00, 0xff}; /* Q4_0: 0 and 8, 7 and 15, ... */
+    static const uint8_t quants[] = {0x80, 0x7f, 0x81, 0x00,
+                                     0xff}; /* Q4_0: 0 and 8, 7 and 15, ... */
     for (int isa = 0; isa < n_tables; isa++)
         for (size_t f = KERNEL_FORMAT_Q8_0; f <= KERNEL_FORMAT_Q4_0; f++)
             for (size_t a = 0; a < sizeof activations; a++)
@@ -552,7 +556,8 @@ static void storing_rounds_like_the_reference_and_keeps_to_its_places(void **sta
 
 /* ---- attention ---- */
 
-/* One key/value head of a sequence: values as the cache holds them, and decoded. Positions from n on are NaN. */
+/* One key/value head of a sequence: values as the cache holds them, and decoded. Positions from n
+ * on are NaN. */
 struct history {
     enum kv_format format;
     size_t dim_k, dim_v, n, n_blocks, value_bytes;
@@ -579,8 +584,10 @@ static struct history history_new(const struct kernels *table, enum kv_format fo
                              KV_BLOCK_POSITIONS);
         table->store[format](h.v + p * dim_v, dim_v, values + within * dim_v * h.value_bytes, 1);
     }
-    for (size_t i = 0; format == KV_F16 && i < n * dim_k; i++) h.k[i] = f16_to_f32(f32_to_f16(h.k[i]));
-    for (size_t i = 0; format == KV_F16 && i < n * dim_v; i++) h.v[i] = f16_to_f32(f32_to_f16(h.v[i]));
+    for (size_t i = 0; format == KV_F16 && i < n * dim_k; i++)
+        h.k[i] = f16_to_f32(f32_to_f16(h.k[i]));
+    for (size_t i = 0; format == KV_F16 && i < n * dim_v; i++)
+        h.v[i] = f16_to_f32(f32_to_f16(h.v[i]));
     return h;
 }
 
@@ -638,10 +645,12 @@ static void check_attention(const struct history *h, const float *q, size_t seen
     free(e);
 }
 
-/* Key and value widths, tails included, and histories around the edges of vectors, blocks and tiles. */
+/* Key and value widths, tails included, and histories around the edges of vectors, blocks and
+ * tiles. */
 static const struct {
     size_t dim_k, dim_v;
-} head_dims[] = {{1, 1}, {3, 5}, {8, 8}, {16, 16}, {20, 24}, {64, 64}, {96, 80}, {128, 128}, {80, 37}};
+} head_dims[] = {{1, 1},   {3, 5},   {8, 8},     {16, 16}, {20, 24},
+                 {64, 64}, {96, 80}, {128, 128}, {80, 37}};
 static const size_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300, 513, 600};
 
 static void attention_agrees_with_the_formula_whatever_stands_beside_it(void **state)
@@ -657,7 +666,8 @@ static void attention_agrees_with_the_formula_whatever_stands_beside_it(void **s
                     float *q = random_floats(n * h.dim_k);
                     struct guarded out = guarded_new(n * h.dim_v), alone = guarded_new(h.dim_v);
                     size_t seen[ATTENTION_QUERIES];
-                    for (uint32_t i = 0; i < n; i++) /* the last sees all, each one before a little less */
+                    for (uint32_t i = 0; i < n;
+                         i++) /* the last sees all, each one before a little less */
                         seen[i] = lengths[l] > 2 * (n - 1 - i) ? lengths[l] - 2 * (n - 1 - i) : 1;
                     attend(&tables[isa], &h, q, n, seen, out.x);
                     for (uint32_t i = 0; i < n; i++) {
@@ -698,9 +708,14 @@ static void the_table_is_complete_for_every_instruction_set(void **state)
             assert_non_null(k->format[f].matmul);
             assert_non_null(k->format[f].lookup);
         }
-        assert_null(kernels_find_format(k, 9999));
+        for (uint32_t id = 0; id < 256; id++) {
+            const struct format *format = format_find(id);
+            bool runs = format != NULL && format->runs;
+            assert_int_equal(runs, kernels_find_format(k, id) != NULL);
+        }
         assert_int_equal(isa_find(isa_name(k->isa)), k->isa);
-        for (int style = ROPE_INTERLEAVED; style < ROPE_COUNT; style++) assert_non_null(k->rope[style]);
+        for (int style = ROPE_INTERLEAVED; style < ROPE_COUNT; style++)
+            assert_non_null(k->rope[style]);
         assert_true(isa == 0 || k->format[0].matmul != tables[0].format[0].matmul);
     }
 }

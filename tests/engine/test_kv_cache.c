@@ -1,4 +1,5 @@
-/* The KV cache: commands are obeyed in order, refused as a whole where one is wrong, and blocks never overlap. */
+/* The KV cache: commands are obeyed in order, refused as a whole where one is wrong, and blocks
+ * never overlap. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,8 @@ enum { LAYERS = 3, BLOCKS = 5, SEQS = 2 };
 
 /* Three layers with 2, 4 and 1 key/value heads; the stage holds the last two. */
 static const struct layer_hparams layers[LAYERS] = {{4, 2, 8}, {4, 4, 8}, {4, 1, 8}};
-static const struct model model = {.hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers}};
+static const struct model model = {
+    .hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers}};
 static const struct layer_range range = {1, 3};
 static const struct line_limits limits = {
     .n_ctx = 3 * KV_BLOCK_POSITIONS, .n_seqs = SEQS, .n_blocks = BLOCKS, .kv = KV_F16};
@@ -125,7 +127,8 @@ static void a_wrong_command_is_named_and_nothing_changes(void **state)
 static void a_table_never_outgrows_the_context(void **state)
 {
     (void)state;
-    struct kv_command grow[] = {{KV_MAP, 0, 0, 0}, {KV_MAP, 0, 1, 1}, {KV_MAP, 0, 2, 2}, {KV_MAP, 0, 3, 3}};
+    struct kv_command grow[] = {
+        {KV_MAP, 0, 0, 0}, {KV_MAP, 0, 1, 1}, {KV_MAP, 0, 2, 2}, {KV_MAP, 0, 3, 3}};
     assert_int_equal(run(grow, 3), ERR_NONE);
     assert_int_equal(run(grow + 3, 1), ERR_PEER);
 }
@@ -138,12 +141,16 @@ static void a_pool_that_cannot_be_is_an_error_with_its_size(void **state)
     huge.n_blocks = UINT32_MAX;
     huge.kv = KV_F32;
     static const struct layer_hparams wide[] = {{1, 1 << 24, 8}};
-    static const struct model wide_model = {.hp = {.n_layer = 1, .head_dim_k = 1 << 24, .head_dim_v = 1 << 24, .layer = wide}};
-    assert_int_equal(kv_cache_open(&big, &wide_model, (struct layer_range){0, 1}, &huge, &err), ERR_CAPACITY);
+    static const struct model wide_model = {
+        .hp = {.n_layer = 1, .head_dim_k = 1 << 24, .head_dim_v = 1 << 24, .layer = wide}};
+    assert_int_equal(kv_cache_open(&big, &wide_model, (struct layer_range){0, 1}, &huge, &err),
+                     ERR_CAPACITY);
     assert_non_null(strstr(err.text, "4294967295 blocks"));
     static const struct layer_hparams fits[] = {{1, 1 << 10, 8}};
-    static const struct model fits_model = {.hp = {.n_layer = 1, .head_dim_k = 1 << 8, .head_dim_v = 1 << 8, .layer = fits}};
-    assert_int_equal(kv_cache_open(&big, &fits_model, (struct layer_range){0, 1}, &huge, &err), ERR_MEMORY);
+    static const struct model fits_model = {
+        .hp = {.n_layer = 1, .head_dim_k = 1 << 8, .head_dim_v = 1 << 8, .layer = fits}};
+    assert_int_equal(kv_cache_open(&big, &fits_model, (struct layer_range){0, 1}, &huge, &err),
+                     ERR_MEMORY);
     kv_cache_close(&big);
 }
 

@@ -7,12 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "engine/gguf.h"
+#include "engine/kernels/kernels.h"
 #include "engine/quant_formats.h"
 #include "tests/test_data.h"
+
+/* All ids of formats are below. */
+enum { ID_END = 64 };
 
 static uint32_t bits_of(float f)
 {
@@ -62,18 +68,184 @@ static void check_decoder(const struct gguf *g, const char *packed, const char *
     free(got);
 }
 
+/* Every format that has a decoder, but for F32, has a file of its name. */
 static void decoders_give_the_reference_values(void **state)
 {
     (void)state;
-    static const char *const files[] = {"quants/F16.gguf", "quants/BF16.gguf", "quants/Q8_0.gguf",
-                                        "quants/Q4_0.gguf"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        SKIP_WITHOUT(path, files[i]);
+    size_t n_decoders = 0;
+    for (uint32_t id = 0; id < ID_END; id++) {
+        const struct format *f = format_find(id);
+        if (f == NULL || f->decode == NULL) continue;
+        n_decoders++;
+        if (id == FORMAT_F32) continue;
+        char file[64];
+        snprintf(file, sizeof file, "quants/%s.gguf", f->name);
+        SKIP_WITHOUT(path, file);
         struct gguf *g = open_quant(path);
+        assert_int_equal(gguf_find_tensor(g, "x")->format, id);
         check_decoder(g, "x", "x_f32");
         check_decoder(g, "edge", "edge_f32");
         check_decoder(g, "x_f32", "x_f32");
         gguf_close(g);
+    }
+    assert_int_equal(n_decoders, 25);
+}
+
+/* Memory between two pages that cannot be touched: against the first one, or against the second. */
+struct guarded {
+    uint8_t *map, *start, *end;
+    size_t page;
+};
+
+enum { GUARDED_PAGES = 4 };
+
+static struct guarded guarded_begin(void)
+{
+    struct guarded g = {.page = (size_t)sysconf(_SC_PAGESIZE)};
+    g.map = mmap(NULL, (GUARDED_PAGES + 2) * g.page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g.map != MAP_FAILED);
+    g.start = g.map + g.page;
+    g.end = g.start + GUARDED_PAGES * g.page;
+    assert_int_equal(mprotect(g.start, GUARDED_PAGES * g.page, PROT_READ | PROT_WRITE), 0);
+    return g;
+}
+
+static void guarded_end(struct guarded *g)
+{
+    assert_int_equal(munmap(g->map, (GUARDED_PAGES + 2) * g->page), 0);
+}
+
+static uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Kind 0: zeros; 1: all bits set; others: random. */
+static void fill_blocks(uint8_t *bytes, size_t n, int kind, uint64_t *random)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint8_t any = (uint8_t)(random_next(random) >> 24);
+        bytes[i] = kind == 0 ? 0 : kind == 1 ? 0xff : any;
+    }
+}
+
+enum { BLOCKS = 3 };
+
+/* A NaN with bits that no decoder makes: it marks what has not been written. */
+static const uint32_t unwritten = 0x7fa5a5a5;
+
+/* BLOCKS blocks at src, which has nothing behind it, to dst, which has not either; and then each
+ * block alone. */
+static void check_blocks(const struct format *f, const uint8_t *src, float *dst)
+{
+    size_t n = BLOCKS * f->block_values;
+    float alone[256];
+    for (size_t i = 0; i < n; i++) memcpy(&dst[i], &unwritten, sizeof unwritten);
+    f->decode(src, dst, 0);
+    for (size_t i = 0; i < n; i++) assert_int_equal(bits_of(dst[i]), unwritten);
+    f->decode(src, dst, n);
+    for (size_t i = 0; i < n; i++) assert_int_not_equal(bits_of(dst[i]), unwritten);
+    for (size_t b = 0; b < BLOCKS; b++) {
+        f->decode(src + b * f->block_bytes, alone, f->block_values);
+        const float *block = dst + b * f->block_values;
+        if (memcmp(alone, block, f->block_values * sizeof *block) != 0)
+            fail_msg("%s: block %zu differs when it is decoded alone", f->name, b);
+    }
+}
+
+static void any_bytes_are_decoded_and_none_beside_them(void **state)
+{
+    (void)state;
+    uint64_t random = 0x9e3779b97f4a7c15;
+    struct guarded src = guarded_begin(), dst = guarded_begin();
+    for (uint32_t id = 0; id < ID_END; id++) {
+        const struct format *f = format_find(id);
+        if (f == NULL || f->decode == NULL) continue;
+        size_t n_bytes = BLOCKS * f->block_bytes, n_values = BLOCKS * f->block_values;
+        assert_true(n_bytes <= GUARDED_PAGES * src.page);
+        assert_true(n_values * sizeof(float) <= GUARDED_PAGES * dst.page);
+        for (int round = 0; round < 200; round++) {
+            bool low = round % 2 == 0;
+            uint8_t *at = low ? src.start : src.end - n_bytes;
+            void *out = low ? dst.start : dst.end - n_values * sizeof(float);
+            fill_blocks(at, n_bytes, round / 2, &random);
+            check_blocks(f, at, out);
+        }
+    }
+    guarded_end(&src);
+    guarded_end(&dst);
+}
+
+/* A block that is zero but for its scale, 1, and the number of its first point, i. */
+static void point_block(uint32_t id, size_t i, uint8_t block[110])
+{
+    memset(block, 0, 110);
+    block[1] = 0x3c;
+    block[2] = (uint8_t)i;
+    switch (id) {
+    case FORMAT_IQ2_XS:
+        block[3] = (uint8_t)(i >> 8);
+        break;
+    case FORMAT_IQ2_S:
+        block[66] = (uint8_t)(i >> 8);
+        break;
+    case FORMAT_IQ3_S:
+        block[66] = (uint8_t)(i >> 8);
+        break;
+    case FORMAT_IQ1_S:
+        block[34] = (uint8_t)(i >> 8);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The reference's files reach only a part of each grid. All of it is known to ascend, last
+ * coordinate first. */
+static void the_points_of_a_grid_ascend(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t id;
+        size_t n_points, n_coordinates;
+    } cases[] = {{FORMAT_IQ2_XXS, 256, 8}, {FORMAT_IQ2_XS, 512, 8}, {FORMAT_IQ2_S, 1024, 8},
+                 {FORMAT_IQ3_XXS, 256, 4}, {FORMAT_IQ3_S, 512, 4},  {FORMAT_IQ1_S, 2048, 8}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        float before[256], now[256];
+        for (size_t i = 0; i < cases[c].n_points; i++) {
+            uint8_t block[110];
+            point_block(cases[c].id, i, block);
+            format_find(cases[c].id)->decode(block, now, 256);
+            size_t k = cases[c].n_coordinates - 1;
+            while (i > 0 && k > 0 && now[k] == before[k]) k--;
+            if (i > 0 && !(now[k] > before[k]))
+                fail_msg("%s: point %zu is not above the one before",
+                         format_find(cases[c].id)->name, i);
+            memcpy(before, now, sizeof before);
+        }
+    }
+}
+
+/* A format may be used by a model exactly where there are kernels for it. */
+static void the_formats_that_run_are_those_with_kernels(void **state)
+{
+    (void)state;
+    static const uint32_t with_kernels[] = {
+#define ID_OF(id, suffix, q8) FORMAT_##id,
+        KERNEL_FORMATS(ID_OF)
+#undef ID_OF
+    };
+    for (uint32_t id = 0; id < ID_END; id++) {
+        const struct format *f = format_find(id);
+        if (f == NULL) continue;
+        bool want = false;
+        for (size_t i = 0; i < sizeof with_kernels / sizeof with_kernels[0]; i++)
+            want = want || with_kernels[i] == id;
+        if (f->runs != want) fail_msg("%s: runs is %d, want %d", f->name, f->runs, want);
+        assert_true(!f->runs || f->decode != NULL);
     }
 }
 
@@ -110,7 +282,7 @@ static void formats_are_found_by_id_and_name(void **state)
         uint32_t id;
         const char *name;
     } cases[] = {{FORMAT_F32, "f32"},   {FORMAT_F16, "F16"},   {FORMAT_BF16, "bf16"},
-                 {FORMAT_Q8_0, "q8_0"}, {FORMAT_Q4_0, "Q4_0"}, {14, "q6_k"}};
+                 {FORMAT_Q8_0, "q8_0"}, {FORMAT_Q4_0, "Q4_0"}, {FORMAT_Q6_K, "q6_k"}};
     static const uint32_t unknown[] = {4, 5, 31, 32, 33, 36, 37, 38, 200, UINT32_MAX};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_non_null(format_find(cases[i].id));
@@ -201,6 +373,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoders_give_the_reference_values),
+        cmocka_unit_test(any_bytes_are_decoded_and_none_beside_them),
+        cmocka_unit_test(the_points_of_a_grid_ascend),
+        cmocka_unit_test(the_formats_that_run_are_those_with_kernels),
         cmocka_unit_test(block_sizes_are_those_of_the_files),
         cmocka_unit_test(formats_are_found_by_id_and_name),
         cmocka_unit_test(every_f16_survives_the_way_to_f32_and_back),

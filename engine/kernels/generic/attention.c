@@ -1,7 +1,8 @@
 /* attention - one tile of attention in plain C: the formula is KERNEL_ATTENTION's in kernels.h.
  *
- * A query's result depends on the positions that it sees alone: scores walk the dimensions in order, the sum and the
- * values walk the positions in order. Station before and after: layer, which walks the tiles. */
+ * A query's result depends on the positions that it sees alone: scores walk the dimensions in
+ * order, the sum and the values walk the positions in order. Station before and after: layer, which
+ * walks the tiles. */
 #include "engine/kernels/generic/exp.h"
 #include "engine/kernels/kernels.h"
 
@@ -24,8 +25,9 @@ static inline float load_f32(const uint8_t *base, size_t index)
 }
 
 /* score() - scale * (q . K[p]) for the n positions that the query sees. */
-static inline __attribute__((always_inline)) void
-score(const float *q, const struct attention_tile *tile, uint32_t n, load_fn *load, float *scores)
+static inline __attribute__((always_inline)) void score(const float *q,
+                                                        const struct attention_tile *tile,
+                                                        uint32_t n, load_fn *load, float *scores)
 {
     for (uint32_t p = 0; p < n; p++) {
         const uint8_t *keys = tile->block[p / KV_BLOCK_POSITIONS];
@@ -37,9 +39,11 @@ score(const float *q, const struct attention_tile *tile, uint32_t n, load_fn *lo
 }
 
 /* weigh() - acc = acc * old + sum of e[p] V[p] * fresh, one value dimension after the other. */
-static inline __attribute__((always_inline)) void
-weigh(const float *e, const struct attention_tile *tile, uint32_t n, size_t value_bytes,
-      load_fn *load, float old, float fresh, float *acc)
+static inline __attribute__((always_inline)) void weigh(const float *e,
+                                                        const struct attention_tile *tile,
+                                                        uint32_t n, size_t value_bytes,
+                                                        load_fn *load, float old, float fresh,
+                                                        float *acc)
 {
     size_t keys_bytes = tile->dim_k * KV_BLOCK_POSITIONS * value_bytes;
     for (size_t d = 0; d < tile->dim_v; d++) {
@@ -52,9 +56,9 @@ weigh(const float *e, const struct attention_tile *tile, uint32_t n, size_t valu
     }
 }
 
-static inline __attribute__((always_inline)) void
-attention(struct attention_queries *queries, const struct attention_tile *tile, size_t value_bytes,
-          load_fn *load)
+static inline __attribute__((always_inline)) void attention(struct attention_queries *queries,
+                                                            const struct attention_tile *tile,
+                                                            size_t value_bytes, load_fn *load)
 {
     float scores[ATTENTION_TILE];
     for (uint32_t i = 0; i < queries->n; i++) {

@@ -1,4 +1,5 @@
-/* exp - exp(x) in f32 by range reduction and a Taylor polynomial; the vector kernels compute the same formula.
+/* exp - exp(x) in f32 by range reduction and a Taylor polynomial; the vector kernels compute the
+ * same formula.
  *
  *   x = n ln 2 + r, |r| <= ln 2 / 2;  exp(x) = 2^n (1 + r + r^2/2! + ... + r^7/7!)
  *
@@ -12,7 +13,7 @@
 #define EXP_LOWEST -87.3F
 #define EXP_HIGHEST 88.3F
 #define EXP_LOG2E 0x1.715476p+0F
-#define EXP_ROUND 0x1.8p+23F   /* adding and subtracting it rounds to the nearest whole number */
+#define EXP_ROUND 0x1.8p+23F    /* adding and subtracting it rounds to the nearest whole number */
 #define EXP_LN2_HIGH 0x1.63p-1F /* few bits, so that n times it is exact */
 #define EXP_LN2_LOW -0x1.bd0106p-13F
 

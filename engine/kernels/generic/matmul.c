@@ -2,8 +2,9 @@
  *
  *   y[r][o] = sum over k of W[o][k] * x[r][k]
  *
- * One lane per output row, k ascending, one accumulator a lane (kernels.h, "Order"). Weights are decoded once
- * for ROWS rows of activations; that changes how often they are read, never the order of a sum. */
+ * One lane per output row, k ascending, one accumulator a lane (kernels.h, "Order"). Weights are
+ * decoded once for ROWS rows of activations; that changes how often they are read, never the order
+ * of a sum. */
 #include "engine/kernels/kernels.h"
 
 #include <string.h>
@@ -49,9 +50,9 @@ static inline void column_bf16(const uint8_t *panel, size_t n_in, size_t k, floa
     for (size_t i = 0; i < PANEL_ROWS; i++) w[i] = bf16_to_f32(load_u16(first + i * step));
 }
 
-static inline __attribute__((always_inline)) void
-matmul_float(const struct panels *w, size_t value_bytes, column_fn *column, size_t from, size_t to,
-             const struct activations *x, size_t n_rows, float *y, size_t y_stride)
+static inline __attribute__((always_inline)) void matmul_float(
+    const struct panels *w, size_t value_bytes, column_fn *column, size_t from, size_t to,
+    const struct activations *x, size_t n_rows, float *y, size_t y_stride)
 {
     for (size_t p = from; p < to; p++) {
         const uint8_t *panel = w->data + p * PANEL_ROWS * value_bytes * w->n_in;
@@ -86,7 +87,8 @@ KERNEL_MATMUL(matmul_bf16_generic)
     matmul_float(w, 2, column_bf16, from, to, x, n_rows, y, y_stride);
 }
 
-/* Sum over one block of unsigned quants times int8 activations, for the 16 rows of a panel; exact. */
+/* Sum over one block of unsigned quants times int8 activations, for the 16 rows of a panel; exact.
+ */
 typedef void block_sum_fn(const uint8_t *quants, const int8_t *x, int32_t sum[PANEL_ROWS]);
 
 static inline void block_sum_q8_0(const uint8_t *quants, const int8_t *x, int32_t sum[PANEL_ROWS])
@@ -108,10 +110,9 @@ static inline void block_sum_q4_0(const uint8_t *quants, const int8_t *x, int32_
 }
 
 /* block_bytes: of a block of one row in the file; zero: what the unsigned quants have too much. */
-static inline __attribute__((always_inline)) void
-matmul_block(const struct panels *w, size_t block_bytes, int32_t zero, block_sum_fn *block_sum,
-             size_t from, size_t to, const struct activations *x, size_t n_rows, float *y,
-             size_t y_stride)
+static inline __attribute__((always_inline)) void matmul_block(
+    const struct panels *w, size_t block_bytes, int32_t zero, block_sum_fn *block_sum, size_t from,
+    size_t to, const struct activations *x, size_t n_rows, float *y, size_t y_stride)
 {
     size_t n_blocks = w->n_in / QUANT_BLOCK;
     for (size_t p = from; p < to; p++) {

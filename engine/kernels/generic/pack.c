@@ -1,14 +1,16 @@
-/* pack - rows of a weight matrix, as they lie in the file, to a panel; and one row back out of the panels.
+/* pack - rows of a weight matrix, as they lie in the file, to a panel; and one row back out of the
+ * panels.
  *
- * The layouts are those of kernels.h, the same for every instruction set. Rows that the last panel lacks are zeros.
- * Station before: weights. Stations after: the matmul kernels; embedding look-up in layer. */
+ * The layouts are those of kernels.h, the same for every instruction set. Rows that the last panel
+ * lacks are zeros. Station before: weights. Stations after: the matmul kernels; embedding look-up
+ * in layer. */
 #include "engine/kernels/kernels.h"
 
 #include <string.h>
 
 enum {
-    Q8_BLOCK = 34, /* bytes in the file: f16 scale, 32 x int8 */
-    Q4_BLOCK = 18, /* f16 scale, 16 bytes of two halves */
+    Q8_BLOCK = 34,           /* bytes in the file: f16 scale, 32 x int8 */
+    Q4_BLOCK = 18,           /* f16 scale, 16 bytes of two halves */
     SCALES = 2 * PANEL_ROWS, /* bytes of the scales of a panel's block */
 };
 

@@ -1,15 +1,16 @@
-/* rows - what happens to one row between two products, in plain C: quantise, norm, rotate, activate, add, store.
+/* rows - what happens to one row between two products, in plain C: quantise, norm, rotate,
+ * activate, add, store.
  *
- * Each function works on one row or block from its first value to its last, so the result cannot depend on what else is
- * in the batch. Station before and after: layer. */
+ * Each function works on one row or block from its first value to its last, so the result cannot
+ * depend on what else is in the batch. Station before and after: layer. */
 #include "engine/kernels/generic/exp.h"
 #include "engine/kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The largest magnitude is found by comparing bits as integers: NaN and infinity win, so that the scale of a block
- * that holds one is not finite either. */
+/* The largest magnitude is found by comparing bits as integers: NaN and infinity win, so that the
+ * scale of a block that holds one is not finite either. */
 KERNEL_QUANTISE(quantise_generic)
 {
     for (size_t b = 0; b < n_blocks; b++, x += QUANT_BLOCK, q += QUANT_BLOCK) {
@@ -35,8 +36,8 @@ KERNEL_QUANTISE(quantise_generic)
     }
 }
 
-/* sum_squares() - of x - mean, in 16 lanes that are folded in halves at the end: nearly as exact as pairwise
- * summation, and quick on a vector unit. sum_plain() - the same for x. */
+/* sum_squares() - of x - mean, in 16 lanes that are folded in halves at the end: nearly as exact as
+ * pairwise summation, and quick on a vector unit. sum_plain() - the same for x. */
 static float fold(float lanes[16])
 {
     for (size_t half = 8; half > 0; half /= 2)

@@ -1,9 +1,11 @@
-/* attention_body - one tile of attention, written once for every vector width; included by one file of each instruction
- * set after its simd_*.h and rows_body.h. The formula is KERNEL_ATTENTION's in kernels.h.
+/* attention_body - one tile of attention, written once for every vector width; included by one file
+ * of each instruction set after its simd_*.h and rows_body.h. The formula is KERNEL_ATTENTION's in
+ * kernels.h.
  *
- * Up to four queries share what is loaded of keys and values. Scores: a lane is a position and walks the dimensions in order.
- * Values: a lane is a dimension and walks the positions in order. So a query's result depends on the positions that it sees
- * alone, whoever walks beside it; it never touches a position that it does not see. */
+ * Up to four queries share what is loaded of keys and values. Scores: a lane is a position and
+ * walks the dimensions in order. Values: a lane is a dimension and walks the positions in order. So
+ * a query's result depends on the positions that it sees alone, whoever walks beside it; it never
+ * touches a position that it does not see. */
 #include "engine/kernels/kernels.h"
 
 #include <math.h>
@@ -22,26 +24,27 @@ INLINE vf cached_f32(const uint8_t *base, size_t index)
 
 enum { SCORE_VECTORS = 2 }; /* vectors of positions at once */
 
-/* score() - scores of every query and of the tile's first n positions, n rounded up to whole vectors. */
-INLINE void score(const struct attention_queries *queries, const struct attention_tile *tile, int nq,
-                  uint32_t n, load_cached_fn *load, float scores[][ATTENTION_TILE])
+/* score() - scores of every query and of the tile's first n positions, n rounded up to whole
+ * vectors. */
+INLINE void score(const struct attention_queries *queries, const struct attention_tile *tile,
+                  int nq, uint32_t n, load_cached_fn *load, float scores[][ATTENTION_TILE])
 {
     for (size_t start = 0; start < n; start += SCORE_VECTORS * V_LANES) {
         const uint8_t *keys = tile->block[start / KV_BLOCK_POSITIONS];
         size_t within = start % KV_BLOCK_POSITIONS;
         vf acc[ATTENTION_QUERIES][SCORE_VECTORS];
-        UNROLL for (int i = 0; i < nq; i++)
-            UNROLL for (int v = 0; v < SCORE_VECTORS; v++) acc[i][v] = v_zero();
+        UNROLL_FOR (i, nq)
+            UNROLL_FOR (v, SCORE_VECTORS) acc[i][v] = v_zero();
         for (size_t d = 0; d < tile->dim_k; d++) {
             vf k[SCORE_VECTORS];
-            UNROLL for (int v = 0; v < SCORE_VECTORS; v++)
+            UNROLL_FOR (v, SCORE_VECTORS)
                 k[v] = load(keys, d * KV_BLOCK_POSITIONS + within + (size_t)v * V_LANES);
-            UNROLL for (int i = 0; i < nq; i++)
-                UNROLL for (int v = 0; v < SCORE_VECTORS; v++)
+            UNROLL_FOR (i, nq)
+                UNROLL_FOR (v, SCORE_VECTORS)
                     acc[i][v] = v_fma(v_set1(queries->q[i][d]), k[v], acc[i][v]);
         }
-        UNROLL for (int i = 0; i < nq; i++)
-            UNROLL for (int v = 0; v < SCORE_VECTORS; v++)
+        UNROLL_FOR (i, nq)
+            UNROLL_FOR (v, SCORE_VECTORS)
                 v_store(&scores[i][start + (size_t)v * V_LANES],
                         v_mul(acc[i][v], v_set1(tile->scale)));
     }
@@ -52,8 +55,10 @@ struct join {
     float old, fresh;
 };
 
-/* soften() - scores of one query to exp(score - maximum), in place; maximum and sum join the query's. */
-static inline struct join soften(struct attention_queries *queries, int i, uint32_t n, float *scores)
+/* soften() - scores of one query to exp(score - maximum), in place; maximum and sum join the
+ * query's. */
+static inline struct join soften(struct attention_queries *queries, int i, uint32_t n,
+                                 float *scores)
 {
     vf highest = v_set1(-INFINITY), total = v_zero();
     for (size_t p = 0; p < n; p += V_LANES) {
@@ -88,29 +93,29 @@ INLINE const uint8_t *values_of(const struct attention_tile *tile, uint32_t p, s
 }
 
 /* weigh() - vectors of value dimensions from d on, all of them whole. */
-INLINE void weigh(const struct attention_queries *queries, const struct attention_tile *tile, int nq,
-                  int vectors, size_t d, size_t value_bytes, load_cached_fn *load,
+INLINE void weigh(const struct attention_queries *queries, const struct attention_tile *tile,
+                  int nq, int vectors, size_t d, size_t value_bytes, load_cached_fn *load,
                   float scores[][ATTENTION_TILE], const struct join *join)
 {
     uint32_t common = tile->n_valid[0]; /* rows ascend, so the first query sees least */
     vf acc[ATTENTION_QUERIES][ATTEND_VECTORS];
-    UNROLL for (int i = 0; i < nq; i++)
-        UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = v_zero();
+    UNROLL_FOR (i, nq)
+        UNROLL_FOR (v, vectors) acc[i][v] = v_zero();
     for (uint32_t p = 0; p < common; p++) {
         const uint8_t *values = values_of(tile, p, value_bytes);
         vf value[ATTEND_VECTORS];
-        UNROLL for (int v = 0; v < vectors; v++) value[v] = load(values, d + (size_t)v * V_LANES);
-        UNROLL for (int i = 0; i < nq; i++)
-            UNROLL for (int v = 0; v < vectors; v++)
-                acc[i][v] = v_fma(v_set1(scores[i][p]), value[v], acc[i][v]);
+        UNROLL_FOR (v, vectors) value[v] = load(values, d + (size_t)v * V_LANES);
+        UNROLL_FOR (i, nq)
+            UNROLL_FOR (v, vectors) acc[i][v] = v_fma(v_set1(scores[i][p]), value[v], acc[i][v]);
     }
-    UNROLL for (int i = 0; i < nq; i++) {
+    UNROLL_FOR (i, nq) {
         if (tile->n_valid[i] == 0) continue;
         for (uint32_t p = common; p < tile->n_valid[i]; p++)
-            UNROLL for (int v = 0; v < vectors; v++) acc[i][v] =
-                v_fma(v_set1(scores[i][p]),
-                      load(values_of(tile, p, value_bytes), d + (size_t)v * V_LANES), acc[i][v]);
-        UNROLL for (int v = 0; v < vectors; v++) {
+            UNROLL_FOR (v, vectors)
+                acc[i][v] = v_fma(v_set1(scores[i][p]),
+                                  load(values_of(tile, p, value_bytes), d + (size_t)v * V_LANES),
+                                  acc[i][v]);
+        UNROLL_FOR (v, vectors) {
             float *out = queries->acc[i] + d + (size_t)v * V_LANES;
             vf before = v_mul(v_load(out), v_set1(join[i].old));
             v_store(out, v_fma(acc[i][v], v_set1(join[i].fresh), before));
@@ -118,7 +123,8 @@ INLINE void weigh(const struct attention_queries *queries, const struct attentio
     }
 }
 
-/* weigh_tail() - the last dim_v % V_LANES dimensions, copied out so that no load passes the end of a row. */
+/* weigh_tail() - the last dim_v % V_LANES dimensions, copied out so that no load passes the end of
+ * a row. */
 INLINE void weigh_tail(const struct attention_queries *queries, const struct attention_tile *tile,
                        int nq, size_t d, size_t value_bytes, load_cached_fn *load,
                        float scores[][ATTENTION_TILE], const struct join *join)

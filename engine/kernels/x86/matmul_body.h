@@ -1,17 +1,19 @@
-/* matmul_body - packed products, written once for every vector width; included by one file of each instruction set
- * after its simd_*.h.
+/* matmul_body - packed products, written once for every vector width; included by one file of each
+ * instruction set after its simd_*.h.
  *
- *   y[r][o] = sum over k of W[o][k] * x[r][k]: one lane per output row, k ascending, one accumulator a lane
+ *   y[r][o] = sum over k of W[o][k] * x[r][k]: one lane per output row, k ascending, one
+ * accumulator a lane
  *
- * A tile is some rows times some panels, held in registers. Which tile an output falls into changes nothing of its
- * sum, so a batch is cut into tiles as speed likes. Where a group of panels is not full, its last panel stands in for the
- * missing ones and is not stored again. */
+ * A tile is some rows times some panels, held in registers. Which tile an output falls into changes
+ * nothing of its sum, so a batch is cut into tiles as speed likes. Where a group of panels is not
+ * full, its last panel stands in for the missing ones and is not stored again. */
 #include "engine/kernels/kernels.h"
 
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+/* A loop over registers: it must vanish. */
+#define UNROLL_FOR(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 
 enum {
     PANEL_VECTORS = PANEL_ROWS / V_LANES,
@@ -41,12 +43,12 @@ INLINE const uint8_t *tile_panel(const struct tile *t, int i)
 
 INLINE void tile_store(const struct tile *t, int rows, int panels, tile_acc acc)
 {
-    UNROLL for (int p = 0; p < panels; p++) {
-        UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+    UNROLL_FOR (p, panels) {
+        UNROLL_FOR (v, PANEL_VECTORS) {
             size_t column = (t->first + (size_t)p) * PANEL_ROWS + (size_t)v * V_LANES;
             if (t->first + (size_t)p >= t->end || column >= t->w->n_out) continue;
             size_t n = t->w->n_out - column;
-            UNROLL for (int r = 0; r < rows; r++) {
+            UNROLL_FOR (r, rows) {
                 float *y = t->y + (t->row + (size_t)r) * t->y_stride + column;
                 if (n >= V_LANES)
                     v_store(y, acc[r][p][v]);
@@ -104,35 +106,32 @@ INLINE void tile_float(const struct tile *t, int rows, int panels, load_pair_fn 
     const float *x = t->x->f32 + t->row * n_in;
     const uint8_t *panel[MAX_PANELS];
     tile_acc acc;
-    UNROLL for (int p = 0; p < panels; p++) {
+    UNROLL_FOR (p, panels) {
         panel[p] = tile_panel(t, p);
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++) acc[r][p][v] = v_zero();
+        UNROLL_FOR (r, rows)
+            UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_zero();
     }
     for (; k + 2 <= n_in; k += 2) {
         vf even[MAX_PANELS][PANEL_VECTORS], odd[MAX_PANELS][PANEL_VECTORS];
-        UNROLL for (int p = 0; p < panels; p++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                load_pair(panel[p], k, v, &even[p][v], &odd[p][v]);
-        UNROLL for (int r = 0; r < rows; r++) {
+        UNROLL_FOR (p, panels)
+            UNROLL_FOR (v, PANEL_VECTORS) load_pair(panel[p], k, v, &even[p][v], &odd[p][v]);
+        UNROLL_FOR (r, rows) {
             vf x0 = v_set1(x[(size_t)r * n_in + k]);
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                    acc[r][p][v] = v_fma(even[p][v], x0, acc[r][p][v]);
+            UNROLL_FOR (p, panels)
+                UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_fma(even[p][v], x0, acc[r][p][v]);
         }
-        UNROLL for (int r = 0; r < rows; r++) {
+        UNROLL_FOR (r, rows) {
             vf x1 = v_set1(x[(size_t)r * n_in + k + 1]);
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                    acc[r][p][v] = v_fma(odd[p][v], x1, acc[r][p][v]);
+            UNROLL_FOR (p, panels)
+                UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_fma(odd[p][v], x1, acc[r][p][v]);
         }
     }
     if (k < n_in)
-        UNROLL for (int p = 0; p < panels; p++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+        UNROLL_FOR (p, panels)
+            UNROLL_FOR (v, PANEL_VECTORS) {
                 vf weights = load_last(panel[p], k, v);
-                UNROLL for (int r = 0; r < rows; r++) acc[r][p][v] =
-                    v_fma(weights, v_set1(x[(size_t)r * n_in + k]), acc[r][p][v]);
+                UNROLL_FOR (r, rows)
+                    acc[r][p][v] = v_fma(weights, v_set1(x[(size_t)r * n_in + k]), acc[r][p][v]);
             }
     tile_store(t, rows, panels, acc);
 }
@@ -173,39 +172,37 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
     size_t n_blocks = t->w->n_in / QUANT_BLOCK;
     const uint8_t *panel[MAX_PANELS];
     tile_acc acc;
-    UNROLL for (int p = 0; p < panels; p++) {
+    UNROLL_FOR (p, panels) {
         panel[p] = tile_panel(t, p);
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++) acc[r][p][v] = v_zero();
+        UNROLL_FOR (r, rows)
+            UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_zero();
     }
     for (size_t b = 0; b < n_blocks; b++) {
         size_t at = t->row * n_blocks + b; /* of the first row; the next ones are n_blocks apart */
         vi sum[MAX_ROWS][MAX_PANELS][PANEL_VECTORS];
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+        UNROLL_FOR (r, rows)
+            UNROLL_FOR (p, panels)
+                UNROLL_FOR (v, PANEL_VECTORS)
                     sum[r][p][v] = start(t->x->sum[at + (size_t)r * n_blocks]);
-        UNROLL for (int j = 0; j < QUANT_BLOCK / 4; j++) {
+        UNROLL_FOR (j, QUANT_BLOCK / 4) {
             vi w[MAX_PANELS][PANEL_VECTORS];
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                    w[p][v] = quants(panel[p] + SCALES_BYTES, j, v);
-            UNROLL for (int r = 0; r < rows; r++) {
+            UNROLL_FOR (p, panels)
+                UNROLL_FOR (v, PANEL_VECTORS) w[p][v] = quants(panel[p] + SCALES_BYTES, j, v);
+            UNROLL_FOR (r, rows) {
                 vi x = broadcast_4(t->x->q8 + (at + (size_t)r * n_blocks) * QUANT_BLOCK + 4 * j);
-                UNROLL for (int p = 0; p < panels; p++)
-                    UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                        sum[r][p][v] = dot(sum[r][p][v], w[p][v], x);
+                UNROLL_FOR (p, panels)
+                    UNROLL_FOR (v, PANEL_VECTORS) sum[r][p][v] = dot(sum[r][p][v], w[p][v], x);
             }
         }
-        UNROLL for (int p = 0; p < panels; p++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+        UNROLL_FOR (p, panels)
+            UNROLL_FOR (v, PANEL_VECTORS) {
                 vf scale = v_load_f16(panel[p] + 2 * v * V_LANES);
-                UNROLL for (int r = 0; r < rows; r++) {
+                UNROLL_FOR (r, rows) {
                     vf both = v_mul(scale, v_set1(t->x->scale[at + (size_t)r * n_blocks]));
                     acc[r][p][v] = v_fma(both, vi_to_float(sum[r][p][v]), acc[r][p][v]);
                 }
             }
-        UNROLL for (int p = 0; p < panels; p++) panel[p] += block_bytes * PANEL_ROWS;
+        UNROLL_FOR (p, panels) panel[p] += block_bytes * PANEL_ROWS;
     }
     tile_store(t, rows, panels, acc);
 }
@@ -217,12 +214,13 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
 
 /* ---- the products ---- */
 
-/* A row alone takes all panels it can at once, because it waits for memory; more rows share what was loaded. */
+/* A row alone takes all panels it can at once, because it waits for memory; more rows share what
+ * was loaded. */
 #define DEFINE_MATMUL(format, bytes, KIND)                                                         \
     KERNEL_MATMUL(KERNEL_NAME(matmul_##format))                                                    \
     {                                                                                              \
-        struct tile t = {.w = w, .panel_bytes = (bytes), .end = to, .x = x, .y = y,                \
-                         .y_stride = y_stride};                                                    \
+        struct tile t = {                                                                          \
+            .w = w, .panel_bytes = (bytes), .end = to, .x = x, .y = y, .y_stride = y_stride};      \
         size_t step = n_rows == 1 ? KIND##_PANELS_ALONE : KIND##_PANELS;                           \
         for (t.first = from; t.first < to; t.first += step)                                        \
             for (t.row = 0; t.row < n_rows;) {                                                     \

@@ -1,5 +1,6 @@
-/* rows_body - quantising, activations and rounding of one row, written once for every vector width; included by one file
- * of each instruction set after its simd_*.h. The formulas are those of kernels.h and generic/exp.h. */
+/* rows_body - quantising, activations and rounding of one row, written once for every vector width;
+ * included by one file of each instruction set after its simd_*.h. The formulas are those of
+ * kernels.h and generic/exp.h. */
 #include "engine/kernels/generic/exp.h"
 #include "engine/kernels/kernels.h"
 

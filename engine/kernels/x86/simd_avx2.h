@@ -1,4 +1,5 @@
-/* simd_avx2 - the vector operations that the kernel bodies are written in, for AVX2 with FMA and F16C: 8 lanes.
+/* simd_avx2 - the vector operations that the kernel bodies are written in, for AVX2 with FMA and
+ * F16C: 8 lanes.
  *
  * simd_avx512.h has the same names. vf holds floats, vi 32-bit integers or bytes. */
 #ifndef TANDEM_ENGINE_KERNELS_SIMD_AVX2_H
@@ -32,41 +33,90 @@ static inline __m256i v_mask(size_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
-static inline vf v_zero(void) { return _mm256_setzero_ps(); }
-static inline vf v_set1(float x) { return _mm256_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+/* clang-format off: most operations are one line. */
+static inline vf v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+static inline vf v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
 /* The first n < V_LANES lanes; the others are 0 or not written. */
-static inline vf v_load_n(const float *p, size_t n) { return _mm256_maskload_ps(p, v_mask(n)); }
-static inline void v_store_n(float *p, vf x, size_t n) { _mm256_maskstore_ps(p, v_mask(n), x); }
+static inline vf v_load_n(const float *p, size_t n)
+{
+    return _mm256_maskload_ps(p, v_mask(n));
+}
+static inline void v_store_n(float *p, vf x, size_t n)
+{
+    _mm256_maskstore_ps(p, v_mask(n), x);
+}
 /* Lanes below n of x, the others of other; n <= V_LANES. */
 static inline vf v_first_n(vf x, size_t n, vf other)
 {
     return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(v_mask(n)));
 }
-static inline vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-static inline vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-static inline vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+static inline vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static inline vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
 /* a b + c, c - a b, each with one rounding */
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
 /* The second operand where one of them is NaN. */
-static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
 /* y, but 0 in the lanes where x < limit */
 static inline vf v_zero_below(vf x, vf limit, vf y)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), y);
 }
-static inline float v_first(vf x) { return _mm256_cvtss_f32(x); }
+static inline float v_first(vf x)
+{
+    return _mm256_cvtss_f32(x);
+}
 static inline float v_fold_max(vf x)
 {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
-static inline vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+static inline vf v_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
 static inline void v_to_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -76,17 +126,44 @@ static inline vf v_load_bf16(const void *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
 }
 
-static inline vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
-static inline vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
-static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-static inline vi vi_max(vi a, vi b) { return _mm256_max_epi32(a, b); }
-static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+static inline vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+static inline vi vi_set1(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+static inline vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+static inline vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epi32(a, b);
+}
+static inline vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
 #define vi_shift_left(a, n) _mm256_slli_epi32(a, n)
 #define vi_shift_right(a, n) _mm256_srli_epi32(a, n)
-static inline vf vi_to_float(vi a) { return _mm256_cvtepi32_ps(a); }
-static inline vi v_round_to_int(vf a) { return _mm256_cvtps_epi32(a); }
-static inline vf vi_as_float(vi a) { return _mm256_castsi256_ps(a); }
-static inline vi v_as_int(vf a) { return _mm256_castps_si256(a); }
+static inline vf vi_to_float(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+static inline vi v_round_to_int(vf a)
+{
+    return _mm256_cvtps_epi32(a);
+}
+static inline vf vi_as_float(vi a)
+{
+    return _mm256_castsi256_ps(a);
+}
+static inline vi v_as_int(vf a)
+{
+    return _mm256_castps_si256(a);
+}
 static inline int32_t vi_fold_max(vi a)
 {
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
@@ -105,10 +182,11 @@ static inline void vi_store_bytes(int8_t *p, vi a)
     _mm_storel_epi64((void *)p, _mm_packs_epi16(words, words));
 }
 
-/* The sum over a block of unsigned quants times activations: where it starts, and four more k of each row.
- * vpmaddubsw adds two products in 16 bits, with saturation. Q4_0: at most 2 x 15 x 127. Q8_0: the quants get their
- * sign back, their magnitude (128 at most, as an unsigned byte) is one factor and the activation with the quant's
- * sign the other: at most 2 x 128 x 127 = 32512, which fits. (The other way round, -128 would have no negative.) */
+/* The sum over a block of unsigned quants times activations: where it starts, and four more k of
+ * each row. vpmaddubsw adds two products in 16 bits, with saturation. Q4_0: at most 2 x 15 x 127.
+ * Q8_0: the quants get their sign back, their magnitude (128 at most, as an unsigned byte) is one
+ * factor and the activation with the quant's sign the other: at most 2 x 128 x 127 = 32512, which
+ * fits. (The other way round, -128 would have no negative.) */
 static inline vi dot_bytes(vi acc, vi unsigned_bytes, vi signed_bytes)
 {
     __m256i pairs = _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
@@ -119,12 +197,20 @@ static inline vi start_q8_0(int32_t sum)
     (void)sum;
     return _mm256_setzero_si256();
 }
-static inline vi start_q4_0(int32_t sum) { return _mm256_set1_epi32(-8 * sum); }
+static inline vi start_q4_0(int32_t sum)
+{
+    return _mm256_set1_epi32(-8 * sum);
+}
 static inline vi dot_q8_0(vi acc, vi w, vi x)
 {
     __m256i q = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
     return dot_bytes(acc, _mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
 }
-static inline vi dot_q4_0(vi acc, vi w, vi x) { return dot_bytes(acc, w, x); }
+static inline vi dot_q4_0(vi acc, vi w, vi x)
+{
+    return dot_bytes(acc, w, x);
+}
+
+/* clang-format on */
 
 #endif
