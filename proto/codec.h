@@ -1,4 +1,4 @@
-/* codec - plain structs to frames and back; the only file that knows generated protobuf code.
+/* codec - plain structs to frames and back; only its own files (codec_wire.h) know generated code.
  *
  * Every message is validated on the way in: lengths of arrays agree, strings are short and
  * terminated, enums are known, numbers are in the limits of the line. A peer's bytes cannot crash

@@ -27,9 +27,15 @@ struct link_counts {
 };
 
 struct link;
+struct link_emulation;
 
 int link_rank(const struct link *l);
 int link_size(const struct link *l);
+
+/* link_set_emulation() - frames of the data channel travel as on a wire of this delay and rate (see
+ * link_emulate.h); control stays as fast as it is. The same on every endpoint, before
+ * link_open_data(). */
+void link_set_emulation(struct link *l, const struct link_emulation *e);
 
 /* link_open_data() - take the buffers of the data channel and post its receives. Called once, when the sizes of the
  * line are settled. in_max, out_max: largest frame from the previous and to the next endpoint;
@@ -61,6 +67,20 @@ void link_made_progress(struct link *l);
 unsigned link_pending_sends(struct link *l);
 
 struct link_counts link_counts(const struct link *l, enum link_channel channel);
+
+/* link_raw_pingpong() - what a hop costs without this link: half the median round trip of plain
+ * MPI_Send and MPI_Recv between neighbours (in one process: of a memory copy and a flag), hop by
+ * hop, never emulated.
+ * Collective, with the same bytes, n and rounds everywhere, while no data frame is under way; those
+ * whose hop is not being measured sleep. Takes up to 0.25 s a hop and size, and sends no heartbeats.
+ * bytes  [n] message sizes, n <= LINK_RAW_SIZES_MAX, each 1 .. INT_MAX
+ * rounds timed round trips of each size at most, 1 .. LINK_RAW_ROUNDS_MAX, behind untimed ones
+ * us     [link_size][n] microseconds from r to r + 1 (from the last endpoint to 0); whole on the
+ *        coordinator, scratch on the others.
+ * Returns ERR_MEMORY, ERR_CAPACITY, ERR_RANK, ERR_PEER, ERR_STALL (nobody came). */
+enum { LINK_RAW_SIZES_MAX = 64, LINK_RAW_ROUNDS_MAX = 10000 };
+int link_raw_pingpong(struct link *l, const size_t *bytes, size_t n, uint32_t rounds, double *us,
+                      struct err *err);
 
 /* link_close() - MPI: collective (frees communicators, finalises). With abandon, it is not: pending requests are
  * dropped, nothing is waited for, and the caller ends the process. */

@@ -6,6 +6,7 @@
 #define TANDEM_PROTO_LINK_INTERNAL_H
 
 #include "proto/link.h"
+#include "proto/link_emulate.h"
 
 /* As in link.h, where the function of the same name says more. */
 struct link_ops {
@@ -20,6 +21,12 @@ struct link_ops {
      * timeout_us where it can. */
     void (*sleep)(struct link *l, uint32_t step_us, uint32_t timeout_us);
     unsigned (*pending_sends)(struct link *l);
+    /* For link_raw_pingpong() alone: block, without backing off. to, from: a neighbour.
+     * raw_has_arrived does not block: a raw_receive would now find its message. */
+    int (*raw_send)(struct link *l, int to, const uint8_t *bytes, size_t n, struct err *err);
+    int (*raw_receive)(struct link *l, int from, uint8_t *bytes, size_t capacity, size_t *n,
+                       struct err *err);
+    int (*raw_has_arrived)(struct link *l, int from, bool *arrived, struct err *err);
     void (*close)(struct link *l, bool abandon);
 };
 
@@ -28,11 +35,25 @@ struct link {
     int rank, size;
     enum link_idle idle;
     uint64_t idle_since_ns; /* 0: at work */
-    uint32_t sleep_us;      /* the last step slept; 0: not asleep yet */
+    bool wakes_promptly;    /* the thread's timers are as exact as they can be */
     bool data_open;
     bool held[LINK_CHANNELS]; /* a frame was received and is not done */
     struct link_counts counts[LINK_CHANNELS];
+
+    /* The emulated wire, of data alone. */
+    bool emulates;
+    struct link_wire wire;    /* from the previous endpoint */
+    uint8_t *begun;           /* the send buffer that the caller is filling */
+    struct late_frame {       /* arrived, and not due yet */
+        const uint8_t *frame; /* NULL: none */
+        size_t len;
+        int from;
+        uint64_t due_ns;
+    } late;
 };
+
+/* link_now_ns() - the monotonic clock. */
+uint64_t link_now_ns(void);
 
 /* Slots are whole cache lines, so that each begins aligned. */
 enum { LINK_SLOT_ALIGN = 64 };

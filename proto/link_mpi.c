@@ -15,9 +15,11 @@
 
 enum {
     TAG = 0,
+    TAG_RAW = 1,              /* apart from the frames, for which receives are posted */
     CONTROL_SLOTS = 16,       /* of a worker, each way */
     CONTROL_SLOTS_MAX = 256,  /* of the coordinator, who has more for each worker */
     CONTROL_SLOTS_WORKER = 2, /* these many more */
+    SENDING_STEP_US = 100,
     NONE = -1,
 };
 
@@ -161,6 +163,14 @@ static int mpi_send(struct link *l, enum link_channel channel, int to, size_t le
     return check_mpi(rc, "MPI_Isend", len, rank, err);
 }
 
+/* A test of idle requests does nothing: what is arriving moves on by looking at what is awaited. */
+static void advance_arrivals(struct mpi_link *m)
+{
+    struct channel *ch = &m->channel[LINK_CONTROL];
+    int complete;
+    MPI_Request_get_status(ch->in.requests[ch->oldest], &complete, MPI_STATUS_IGNORE);
+}
+
 static unsigned mpi_pending_sends(struct link *l)
 {
     struct mpi_link *m = as_mpi(l);
@@ -175,6 +185,7 @@ static unsigned mpi_pending_sends(struct link *l)
             pending += !complete;
         }
     }
+    advance_arrivals(m);
     return pending;
 }
 
@@ -210,13 +221,45 @@ static void mpi_receive_done(struct link *l, enum link_channel channel)
     if (m->failure.code == ERR_NONE) post_receive(m, channel, slot, &m->failure);
 }
 
-/* MPI cannot wake a sleeper: short steps, and the next look makes progress. */
+/* MPI cannot wake a sleeper: short steps, and the next look makes progress; shorter ones while a
+ * large frame may need this end to go on. */
 static void mpi_sleep(struct link *l, uint32_t step_us, uint32_t timeout_us)
 {
-    (void)l;
     (void)timeout_us;
+    if (step_us > SENDING_STEP_US && mpi_pending_sends(l) > 0) step_us = SENDING_STEP_US;
     struct timespec step = {step_us / 1000000, (long)(step_us % 1000000) * 1000};
     nanosleep(&step, NULL);
+}
+
+/* ---- plain MPI, for comparison ---- */
+
+static int mpi_raw_send(struct link *l, int to, const uint8_t *bytes, size_t n, struct err *err)
+{
+    int rc = MPI_Send(bytes, (int)n, MPI_BYTE, to, TAG_RAW, as_mpi(l)->channel[LINK_DATA].comm);
+    return check_mpi(rc, "MPI_Send", n, to, err);
+}
+
+static int mpi_raw_receive(struct link *l, int from, uint8_t *bytes, size_t capacity, size_t *n,
+                           struct err *err)
+{
+    int count = 0;
+    MPI_Status status;
+    int rc = MPI_Recv(bytes, (int)capacity, MPI_BYTE, from, TAG_RAW,
+                      as_mpi(l)->channel[LINK_DATA].comm, &status);
+    TRY(check_mpi(rc, "MPI_Recv", capacity, from, err));
+    TRY(check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count", capacity, from, err));
+    CHECK(count >= 0, err, ERR_PEER, "a message of an unknown length from rank %d", from);
+    *n = (size_t)count;
+    return ERR_NONE;
+}
+
+static int mpi_raw_has_arrived(struct link *l, int from, bool *arrived, struct err *err)
+{
+    int flag = 0;
+    int rc =
+        MPI_Iprobe(from, TAG_RAW, as_mpi(l)->channel[LINK_DATA].comm, &flag, MPI_STATUS_IGNORE);
+    *arrived = flag;
+    return check_mpi(rc, "MPI_Iprobe", 0, from, err);
 }
 
 /* ---- open and close ---- */
@@ -264,6 +307,9 @@ static const struct link_ops mpi_ops = {
     .receive_done = mpi_receive_done,
     .sleep = mpi_sleep,
     .pending_sends = mpi_pending_sends,
+    .raw_send = mpi_raw_send,
+    .raw_receive = mpi_raw_receive,
+    .raw_has_arrived = mpi_raw_has_arrived,
     .close = mpi_close,
 };
 

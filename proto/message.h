@@ -7,6 +7,7 @@
  *   worker ◄─ LOAD ── coordinator                  … ─► stage P ─ RESULT ─► coordinator
  *   worker ─ READY ─► coordinator
  *   worker ─ HEARTBEAT, ERROR ─► coordinator
+ *   worker ◄─ CLOCK ─► coordinator
  *   worker ◄─ STOP ── coordinator;  worker ─ REPORT ─► coordinator
  */
 #ifndef TANDEM_PROTO_MESSAGE_H
@@ -26,6 +27,7 @@ enum message_type {
     MESSAGE_ERROR,
     MESSAGE_STOP,
     MESSAGE_REPORT,
+    MESSAGE_CLOCK,
     MESSAGE_BATCH,
     MESSAGE_RESULT,
 };
@@ -43,7 +45,13 @@ struct msg_hello {
     uint32_t isa;          /* best instruction set of this rank, enum isa */
     uint32_t cpus;         /* CPUs this rank may use */
     uint32_t cpus_online;  /* of its host; cpus < cpus_online: the rank is bound */
-    uint64_t memory_bytes; /* memory this rank may use; 0: unknown */
+    /* Memory this rank may still take, and who limits it; 0: no limit known. The first two are shared with the other
+     * processes of the host or the group. engine/memory says what is what. */
+    uint64_t memory_bytes; /* of its host */
+    uint64_t cgroup_bytes;
+    const char *cgroup; /* "cgroup /x/y" */
+    uint64_t ulimit_bytes;
+    const char *ulimit; /* "ulimit -v" */
 };
 
 /* The coordinator tells a worker its share and the sizes of the line. */
@@ -54,6 +62,7 @@ struct msg_load {
     uint32_t kv_format;
     uint32_t n_ctx, n_seqs, n_blocks, rows_max, wanted_max, credits;
     uint32_t threads;
+    uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
 };
 
 struct msg_ready {
@@ -61,17 +70,46 @@ struct msg_ready {
     uint64_t load_ns;
     uint32_t threads;
     uint64_t embedding_digest; /* of the packed token embedding, 0 where not held: stages that share it compare */
+    uint64_t rss_bytes;        /* resident in its process now; stages of one process say the same */
 };
 
 enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD };
 
-/* At most HEARTBEAT_MS apart, whatever the worker does. */
+/* One batch in a stage's ledger. Instants are of the stage's monotonic clock; the columns count what was booked
+ * since the batch before it, so that they add up to the totals.
+ *
+ *      wait | received: control | send (a free slot) | begin: compute | sent: send | done */
+struct msg_account {
+    uint64_t batch_id;
+    uint32_t rows;
+    uint32_t sent_bytes;  /* of the frame that went on */
+    uint64_t received_ns; /* the frame was at hand */
+    uint64_t begin_ns;    /* the forward pass began */
+    uint64_t sent_ns;     /* the filled frame was handed to the link */
+    uint64_t done_ns;     /* the link had taken it */
+    uint64_t compute_ns, wait_ns, send_ns, control_ns, idle_ns; /* wait and idle 0: it lay there already */
+};
+
+/* When a layer of a batch began; layer n_layer is the output head. */
+struct msg_layer_mark {
+    uint64_t batch_id;
+    uint32_t layer;
+    uint64_t begin_ns;
+};
+
+enum { MESSAGE_ACCOUNTS_MAX = 128, MESSAGE_MARKS_MAX = 128 };
+
+/* At most HEARTBEAT_MS apart, whatever the worker does. The accounts of finished batches ride along, each once. */
 enum { HEARTBEAT_MS = 200 };
 struct msg_heartbeat {
     uint32_t state;    /* enum worker_state */
     uint64_t batch_id; /* in WORKER_FORWARD */
     uint32_t layer;    /* at work, absolute */
     uint64_t done, total; /* bytes, in WORKER_LOADING */
+    const struct msg_account *accounts; /* [n_accounts] */
+    uint32_t n_accounts;
+    const struct msg_layer_mark *marks; /* [n_marks] */
+    uint32_t n_marks;
 };
 
 /* A worker cannot go on; text is its error line without the "who". */
@@ -80,20 +118,29 @@ struct msg_error {
     const char *text;
 };
 
-/* When a stage's forward pass of a batch ran, on the monotonic clock of its host. */
-struct msg_span {
-    uint64_t batch_id;
-    uint64_t begin_ns, end_ns;
+/* Go home. idle_ns: how long the line has had no request. */
+struct msg_stop {
+    uint64_t idle_ns;
 };
-enum { MESSAGE_SPANS_MAX = 256 };
 
-/* Totals of a stage since READY, in answer to STOP, and its latest spans in any order. */
+/* Totals of a stage from READY to STOP. Each column is measured by itself; what they leave of wall_ns is nobody's. */
 struct msg_report {
     uint64_t batches, rows;
-    uint64_t compute_ns, wait_ns, send_ns;
+    uint64_t wall_ns;
+    uint64_t compute_ns; /* forward passes */
+    uint64_t wait_ns;    /* for a frame, while the line had work */
+    uint64_t send_ns;    /* from a filled frame to the link having taken it, waiting for a free slot included */
+    uint64_t control_ns; /* reading messages, heartbeats, answers */
+    uint64_t idle_ns;    /* for a frame, while the line had no request */
     uint64_t sent_bytes, sent_messages; /* on data, to the next station */
-    const struct msg_span *spans;
-    uint32_t n_spans; /* <= MESSAGE_SPANS_MAX */
+    uint64_t accounts_lost;             /* batches whose account never left */
+    uint64_t rss_bytes;                 /* resident in its process at most; stages of one process say the same */
+};
+
+/* What does your clock say? The coordinator asks, the worker answers with the same asked_ns. */
+struct msg_clock {
+    uint64_t asked_ns; /* the coordinator's clock when it asked */
+    uint64_t told_ns;  /* the worker's when it answered; 0 in the question */
 };
 
 /* One forward pass. needs[k] belongs to the k-th wanted row. */
@@ -106,6 +153,7 @@ struct msg_fetch {
 struct msg_batch {
     uint64_t id;             /* 1, 2, 3 … */
     uint64_t release_before; /* score rows of batches with smaller ids are no longer needed */
+    uint64_t idle_ns;        /* how long the line had no request before this batch; 0 while it is at work */
     struct batch batch;
     const struct score_need *needs; /* [batch.n_wanted] */
     const struct msg_fetch *fetches;
@@ -128,7 +176,9 @@ struct message {
         struct msg_ready ready;
         struct msg_heartbeat heartbeat;
         struct msg_error error;
+        struct msg_stop stop;
         struct msg_report report;
+        struct msg_clock clock;
         struct msg_batch batch;
         struct msg_result result;
     } u;

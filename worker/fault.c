@@ -9,7 +9,8 @@
 static const struct {
     const char *name;
     enum fault_place place;
-} places[] = {{"load:", FAULT_LOAD}, {"prefill:", FAULT_PREFILL}, {"decode:", FAULT_DECODE}};
+} places[] = {{"load:", FAULT_LOAD},       {"control:", FAULT_CONTROL}, {"compute:", FAULT_COMPUTE},
+              {"prefill:", FAULT_PREFILL}, {"decode:", FAULT_DECODE},   {"send:", FAULT_SEND}};
 
 static int read_action(struct fault_plan *plan, const char *text, struct err *err)
 {
@@ -47,7 +48,23 @@ int fault_plan_read(struct fault_plan *plan, int rank, struct err *err)
         plan->place = places[i].place;
         return read_action(plan, text + len, err);
     }
-    return err_set(err, ERR_USAGE, "TANDEM_TEST_FAULT: '%s' is not [RANK:]load|prefill|decode:ACTION", text);
+    return err_set(err, ERR_USAGE, "TANDEM_TEST_FAULT: '%s' is not [RANK:]load|control|compute|prefill|decode|send:ACTION", text);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* sleep_alive() - up to a point in time, so that short steps that oversleep do not add up. */
+static void sleep_alive(uint32_t ms, void (*alive)(void *ctx), void *ctx)
+{
+    enum { STEP_NS = 5000000 };
+    const int64_t end_ns = now_ns() + (int64_t)ms * 1000000;
+    for (int64_t left; (left = end_ns - now_ns()) > 0; alive(ctx))
+        nanosleep(&(struct timespec){.tv_nsec = left < STEP_NS ? (long)left : STEP_NS}, NULL);
 }
 
 int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx), void *ctx,
@@ -56,9 +73,6 @@ int fault_act(const struct fault_plan *plan, enum fault_place place, void (*aliv
     if (plan->place != place) return ERR_NONE;
     if (plan->action == FAULT_EXIT) _exit(7);
     CHECK(plan->action != FAULT_ERROR, err, ERR_RANK, "an error was asked for (TANDEM_TEST_FAULT)");
-    for (uint32_t ms = 0; ms < plan->sleep_ms; ms += 5) {
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-        alive(ctx);
-    }
+    sleep_alive(plan->sleep_ms, alive, ctx);
     return ERR_NONE;
 }

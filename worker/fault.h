@@ -1,7 +1,8 @@
 /* fault - faults on request, so that tests can meet a slow or failing rank at a known place.
  *
- * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000": places are load, prefill and
- * decode; an action is a number of milliseconds to sleep, or "exit" or "error". Without RANK: every worker. */
+ * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000". Places: load; then once a batch, each in
+ * its column of the ledger: control (reading it), compute, prefill or decode (compute of more rows than one, or of one),
+ * send. An action is a number of milliseconds to sleep, or "exit" or "error". Without RANK: every worker. */
 #ifndef TANDEM_WORKER_FAULT_H
 #define TANDEM_WORKER_FAULT_H
 
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fault_place { FAULT_NONE, FAULT_LOAD, FAULT_PREFILL, FAULT_DECODE };
+enum fault_place { FAULT_NONE, FAULT_LOAD, FAULT_CONTROL, FAULT_COMPUTE, FAULT_PREFILL, FAULT_DECODE, FAULT_SEND };
 enum fault_action { FAULT_SLEEP, FAULT_EXIT, FAULT_ERROR };
 
 struct fault_plan {

@@ -3,10 +3,11 @@
 
 #include "engine/isa.h"
 #include "engine/log.h"
+#include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/stage.h"
 #include "proto/codec.h"
-#include "proto/frame_sizes.h"
+#include "proto/stage_bytes.h"
 #include "worker/exec.h"
 #include "worker/fault.h"
 #include "worker/ledger.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DATA_SLOTS = 2, STOP_WAIT_MS = 5000 };
+enum { STOP_WAIT_MS = 5000 };
 
 struct worker {
     struct link *link;
@@ -25,6 +26,7 @@ struct worker {
     struct model *model;
     struct stage *stage;
     struct exec *exec;
+    struct stage_sizes sizes; /* of what is around the stage */
     struct fault_plan fault;
     char host[256];
     uint32_t stage_index;
@@ -33,6 +35,9 @@ struct worker {
     struct msg_heartbeat beat;
     uint64_t beat_ns; /* when the last one was sent */
     struct ledger ledger;
+    bool trace_layers;
+    uint64_t stop_idle_ns; /* what STOP said */
+    uint64_t wall_ns;      /* of run_line() */
 };
 
 static int send_control(struct worker *w, const struct message *m, struct err *err)
@@ -45,17 +50,23 @@ static int send_control(struct worker *w, const struct message *m, struct err *e
     return link_send(w->link, LINK_CONTROL, 0, len, err);
 }
 
-/* pulse() - a sign of life, where one is due. Losing one is no error: the next one follows. */
+/* pulse() - a sign of life, where one is due, or where it is full of accounts. Losing one is no error: what it carried
+ * goes with the next. */
 static void pulse(struct worker *w)
 {
     uint64_t now = ledger_now_ns();
-    if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u) return;
+    if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u && !ledger_is_due(&w->ledger)) return;
     size_t capacity, len;
     uint8_t *frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity);
     if (frame == NULL) return;
+    ledger_load(&w->ledger, &w->beat);
     struct message m = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
-    if (codec_pack(w->control, &m, 0, 0, frame, capacity, &len, NULL) != ERR_NONE) return;
-    if (link_send(w->link, LINK_CONTROL, 0, len, NULL) == ERR_NONE) w->beat_ns = now;
+    if (codec_pack(w->control, &m, 0, 0, frame, capacity, &len, NULL) == ERR_NONE &&
+        link_send(w->link, LINK_CONTROL, 0, len, NULL) == ERR_NONE) {
+        ledger_unload(&w->ledger, &w->beat);
+        w->beat_ns = now;
+    }
+    ledger_book_inner(&w->ledger, now);
 }
 
 static void on_progress(void *ctx, uint32_t layer, uint64_t done, uint64_t total)
@@ -65,6 +76,8 @@ static void on_progress(void *ctx, uint32_t layer, uint64_t done, uint64_t total
     if (total > 0) {
         w->beat.done = done;
         w->beat.total = total;
+    } else if (w->trace_layers) {
+        ledger_mark_layer(&w->ledger, w->beat.batch_id, layer);
     }
     link_pending_sends(w->link); /* Messages under way move on while this thread computes. */
     pulse(w);
@@ -75,27 +88,46 @@ static void pulse_while_delayed(void *ctx)
     pulse(ctx);
 }
 
-/* take_control() - one control message, where there is one: LOAD (once, before the stage is open) or STOP. */
+/* tell_clock() - at once, because the coordinator takes the middle of its own two instants for this one. */
+static int tell_clock(struct worker *w, uint64_t asked_ns, struct err *err)
+{
+    struct message m = {.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked_ns, .told_ns = ledger_now_ns()}};
+    return send_control(w, &m, err);
+}
+
+/* obey_control() - LOAD (once, before the stage is open), CLOCK or STOP. */
+static int obey_control(struct worker *w, const struct message *m, struct msg_load *load, bool *have_load,
+                        struct err *err)
+{
+    if (m->type == MESSAGE_CLOCK) return tell_clock(w, m->u.clock.asked_ns, err);
+    if (m->type == MESSAGE_STOP) {
+        w->stopped = true;
+        w->stop_idle_ns = m->u.stop.idle_ns;
+    } else if (m->type == MESSAGE_LOAD && load != NULL) {
+        *load = m->u.load;
+        *have_load = true;
+    } else {
+        return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time", (int)m->type);
+    }
+    return ERR_NONE;
+}
+
+/* take_control() - one control message, where there is one. load, have_load: NULL when LOAD may not come. */
 static int take_control(struct worker *w, struct msg_load *load, bool *have_load, struct err *err)
 {
     int from;
     const uint8_t *frame;
     size_t len;
+    uint64_t begin = ledger_now_ns();
     TRY(link_receive(w->link, LINK_CONTROL, &from, &frame, &len, err));
     if (frame == NULL) return ERR_NONE;
     link_made_progress(w->link);
     struct message m;
     struct frame_view view;
     int rc = codec_unpack(w->control, frame, len, 0, &m, &view, err);
-    if (rc == ERR_NONE && m.type == MESSAGE_STOP) {
-        w->stopped = true;
-    } else if (rc == ERR_NONE && m.type == MESSAGE_LOAD && load != NULL) {
-        *load = m.u.load;
-        *have_load = true;
-    } else if (rc == ERR_NONE) {
-        rc = err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time", (int)m.type);
-    }
+    if (rc == ERR_NONE) rc = obey_control(w, &m, load, have_load, err);
     link_receive_done(w->link, LINK_CONTROL);
+    ledger_book_inner(&w->ledger, begin);
     return rc;
 }
 
@@ -106,8 +138,24 @@ static void count_cpus(struct msg_hello *hello)
     hello->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
+/* tell_memory() - 0 means that nothing is known, so an exhausted limit says 1. names outlives the hello. */
+static void tell_memory(struct msg_hello *hello, struct memory_limits *names)
+{
+    memory_read_limits(names, hello->cpus, "");
+    const struct {
+        uint64_t left, *told;
+    } rows[] = {{names->physical, &hello->memory_bytes},
+                {names->cgroup, &hello->cgroup_bytes},
+                {names->process, &hello->ulimit_bytes}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].left != MEMORY_UNLIMITED) *rows[i].told = rows[i].left > 0 ? rows[i].left : 1;
+    hello->cgroup = names->cgroup_name;
+    hello->ulimit = names->process_name;
+}
+
 static int say_hello(struct worker *w, struct err *err)
 {
+    struct memory_limits limits;
     enum isa isa;
     TRY(isa_detect(&isa, err));
     struct message m = {.type = MESSAGE_HELLO,
@@ -118,7 +166,7 @@ static int say_hello(struct worker *w, struct err *err)
                                     .model_digest = w->model->digest,
                                     .isa = isa}};
     count_cpus(&m.u.hello);
-    m.u.hello.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    tell_memory(&m.u.hello, &limits);
     return send_control(w, &m, err);
 }
 
@@ -149,12 +197,16 @@ static int check_load(const struct worker *w, const struct msg_load *load, struc
 
 static int open_data(struct worker *w, const struct msg_load *load, struct err *err)
 {
-    const struct hparams *hp = &w->model->hp;
-    size_t in = frame_batch_bytes_max(load->rows_max, load->stage == 0 ? 0 : hp->n_embd);
-    size_t out = w->is_last ? frame_result_bytes_max(load->wanted_max + load->credits, hp->n_vocab)
-                            : frame_batch_bytes_max(load->rows_max, hp->n_embd);
+    w->sizes = (struct stage_sizes){.is_first = load->stage == 0,
+                                    .is_last = w->is_last,
+                                    .n_embd = w->model->hp.n_embd,
+                                    .n_vocab = w->model->hp.n_vocab,
+                                    .rows_max = load->rows_max,
+                                    .wanted_max = load->wanted_max,
+                                    .credits = load->credits};
     TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
-    return link_open_data(w->link, in, out, DATA_SLOTS, DATA_SLOTS, err);
+    return link_open_data(w->link, stage_in_bytes_max(&w->sizes), stage_out_bytes_max(&w->sizes),
+                          STAGE_DATA_SLOTS, STAGE_DATA_SLOTS, err);
 }
 
 /* open_share() - open the stage and its buffers as the coordinator asked. */
@@ -162,6 +214,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
 {
     w->stage_index = load->stage;
     w->is_last = load->layer_end == w->model->hp.n_layer;
+    w->trace_layers = load->trace_layers != 0;
     log_set_who("worker %d @%s, layers %u..%u", link_rank(w->link), w->host, load->layer_first,
                 load->layer_end - 1);
     TRY(fault_act(&w->fault, FAULT_LOAD, pulse_while_delayed, w, err));
@@ -179,6 +232,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
         .threads = load->threads,
         .progress = on_progress,
         .progress_ctx = w,
+        .progress_layers = w->trace_layers,
     };
     TRY(stage_open(&w->stage, &config, err));
     TRY(open_data(w, load, err));
@@ -197,7 +251,9 @@ static int say_ready(struct worker *w, const struct msg_load *load, uint64_t loa
     struct message m = {.type = MESSAGE_READY,
                         .u.ready = {.weight_bytes = used.weights,
                                     .kv_bytes = used.kv,
-                                    .buffer_bytes = used.buffers,
+                                    .buffer_bytes = used.buffers + stage_frame_bytes(&w->sizes) +
+                                                    exec_bytes(w->exec),
+                                    .rss_bytes = memory_resident(),
                                     .load_ns = load_ns,
                                     .threads = load->threads}};
     return send_control(w, &m, err);
@@ -214,73 +270,113 @@ static int await_send_buffer(struct worker *w, uint8_t **out, size_t *capacity, 
     return ERR_NONE;
 }
 
-static int run_frame(struct worker *w, const uint8_t *frame, size_t len, struct err *err)
+/* read_batch() - the frame as a BATCH. */
+static int read_batch(struct worker *w, const uint8_t *frame, size_t len, struct message *m, struct frame_view *view,
+                      struct err *err)
 {
+    TRY(codec_unpack(w->data, frame, len, w->model->hp.n_vocab, m, view, err));
+    CHECK(m->type == MESSAGE_BATCH, err, ERR_PEER, "message type %d came down the line, want a batch", (int)m->type);
+    return fault_act(&w->fault, FAULT_CONTROL, pulse_while_delayed, w, err);
+}
+
+static int compute_batch(struct worker *w, const struct msg_batch *b, const struct frame_view *view, uint8_t *out,
+                         size_t capacity, size_t *out_len, struct err *err)
+{
+    w->beat.state = WORKER_FORWARD;
+    w->beat.batch_id = b->id;
+    TRY(fault_act(&w->fault, b->batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE, pulse_while_delayed, w, err));
+    TRY(fault_act(&w->fault, FAULT_COMPUTE, pulse_while_delayed, w, err));
+    TRY(exec_batch(w->exec, b, view, out, capacity, out_len, err));
+    w->beat.state = WORKER_IDLE;
+    return ERR_NONE;
+}
+
+/* run_frame() - one batch, in the order of the ledger's sections. waited: the frame was not there at the first look. */
+static int run_frame(struct worker *w, const uint8_t *frame, size_t len, bool waited, struct err *err)
+{
+    struct ledger *g = &w->ledger;
+    struct msg_account a = {.received_ns = ledger_book(g, waited ? LEDGER_WAIT : LEDGER_CONTROL)};
     struct message m;
     struct frame_view view;
-    TRY(codec_unpack(w->data, frame, len, w->model->hp.n_vocab, &m, &view, err));
-    CHECK(m.type == MESSAGE_BATCH, err, ERR_PEER, "message type %d came down the line, want a batch", (int)m.type);
+    TRY(read_batch(w, frame, len, &m, &view, err));
+    const struct msg_batch *b = &m.u.batch;
+    ledger_split_wait(g, b->idle_ns);
+    ledger_book(g, LEDGER_CONTROL);
+
     size_t capacity, out_len;
     uint8_t *out;
     TRY(await_send_buffer(w, &out, &capacity, err));
     if (w->stopped) return ERR_NONE;
+    a.begin_ns = ledger_book(g, LEDGER_SEND);
 
-    w->beat.state = WORKER_FORWARD;
-    w->beat.batch_id = m.u.batch.id;
-    TRY(fault_act(&w->fault, m.u.batch.batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE,
-                  pulse_while_delayed, w, err));
-    uint64_t begin = ledger_now_ns();
-    TRY(exec_batch(w->exec, &m.u.batch, &view, out, capacity, &out_len, err));
-    uint64_t end = ledger_now_ns();
-    ledger_add_span(&w->ledger, m.u.batch.id, m.u.batch.batch.n_rows, begin, end);
-    w->beat.state = WORKER_IDLE;
+    TRY(compute_batch(w, b, &view, out, capacity, &out_len, err));
+    a.sent_ns = ledger_book(g, LEDGER_COMPUTE);
 
+    TRY(fault_act(&w->fault, FAULT_SEND, pulse_while_delayed, w, err));
     TRY(link_send(w->link, LINK_DATA, 0, out_len, err));
-    w->ledger.send_ns += ledger_now_ns() - end;
+    a.done_ns = ledger_book(g, LEDGER_SEND);
+    a.batch_id = b->id;
+    a.rows = b->batch.n_rows;
+    a.sent_bytes = (uint32_t)out_len; /* the link takes no frame beyond INT_MAX */
+    ledger_close_batch(g, &a);
     return ERR_NONE;
 }
 
 /* run_line() - batches in, batches out, until STOP. */
 static int run_line(struct worker *w, struct err *err)
 {
+    struct ledger *g = &w->ledger;
     w->beat.state = WORKER_IDLE;
-    uint64_t idle_since = ledger_now_ns();
-    while (!w->stopped) {
+    ledger_open(g);
+    for (bool waited = false; !w->stopped;) {
         int from;
         const uint8_t *frame;
         size_t len;
         TRY(link_receive(w->link, LINK_DATA, &from, &frame, &len, err));
         if (frame != NULL) {
-            w->ledger.wait_ns += ledger_now_ns() - idle_since;
             link_made_progress(w->link);
-            int rc = run_frame(w, frame, len, err);
+            int rc = run_frame(w, frame, len, waited, err);
             link_receive_done(w->link, LINK_DATA);
             if (rc != ERR_NONE) return rc;
-            idle_since = ledger_now_ns();
         }
+        waited = frame == NULL;
         TRY(take_control(w, NULL, NULL, err));
         pulse(w);
-        if (frame == NULL && !w->stopped) link_wait(w->link, HEARTBEAT_MS * 500);
+        if (!waited)
+            ledger_book(g, LEDGER_CONTROL);
+        else if (!w->stopped)
+            link_wait(w->link, HEARTBEAT_MS * 500);
     }
+    ledger_book(g, LEDGER_WAIT);
+    ledger_split_wait(g, w->stop_idle_ns);
+    w->wall_ns = ledger_now_ns() - g->opened_ns;
     return ERR_NONE;
 }
 
+/* say_report() - the accounts that have not left, then the totals. */
 static int say_report(struct worker *w, struct err *err)
 {
-    struct link_counts sent = link_counts(w->link, LINK_DATA);
     const struct ledger *g = &w->ledger;
+    while (!ledger_is_empty(g)) {
+        ledger_load(g, &w->beat);
+        struct message beat = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
+        TRY(send_control(w, &beat, err));
+        ledger_unload(&w->ledger, &w->beat);
+    }
+    struct link_counts sent = link_counts(w->link, LINK_DATA);
     struct message m = {.type = MESSAGE_REPORT,
                         .u.report = {.batches = g->batches,
                                      .rows = g->rows,
-                                     .compute_ns = g->compute_ns,
-                                     .wait_ns = g->wait_ns,
-                                     .send_ns = g->send_ns,
+                                     .wall_ns = w->wall_ns,
+                                     .compute_ns = g->total_ns[LEDGER_COMPUTE],
+                                     .wait_ns = g->total_ns[LEDGER_WAIT],
+                                     .send_ns = g->total_ns[LEDGER_SEND],
+                                     .control_ns = g->total_ns[LEDGER_CONTROL],
+                                     .idle_ns = g->total_ns[LEDGER_IDLE],
                                      .sent_bytes = sent.sent_bytes,
                                      .sent_messages = sent.sent_messages,
-                                     .spans = g->spans,
-                                     .n_spans = (uint32_t)(g->batches < MESSAGE_SPANS_MAX
-                                                               ? g->batches
-                                                               : MESSAGE_SPANS_MAX)}};
+                                     .accounts_lost = g->lost,
+                                     .rss_bytes = memory_resident_peak()}};
     return send_control(w, &m, err);
 }
 

@@ -1,6 +1,8 @@
 /* line - see line.h. */
 #include "coordinator/line/line.h"
 
+#include "coordinator/line/capacity.h"
+#include "coordinator/line/journal.h"
 #include "coordinator/line/overlap.h"
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/roster.h"
@@ -13,16 +15,14 @@
 #include <string.h>
 
 enum {
-    CTX_DEFAULT_MAX = 4096, /* without --ctx: the model's own context, but not more */
-    ROWS_MAX_DEFAULT = 512,
     HOME_SLOTS = 2,
-    WANTED_BYTES = 64 << 20, /* score rows that the last stage keeps, over all batches in flight */
     ADJUSTS_MAX = 32768,     /* penalties and biases of one sequence: they must fit one batch */
 };
 
 struct line {
     struct link *link;
     const struct model *model;
+    struct journal *journal;
     struct roster *roster;
     struct block_allocator *blocks;
     struct scheduler *scheduler;
@@ -30,9 +30,12 @@ struct line {
     uint32_t n_stages;
     struct layer_range *ranges;
     struct line_stage *stages;
+    struct capacity_wish wish;
     struct line_limits limits;
     enum isa isa;
-    bool stopped;
+    bool stopped, measure;
+    uint64_t opened_ns, stopped_ns;
+    uint64_t idle_since_ns; /* 0: a request is there */
     struct line_counts counts;
     /* What the RESULT at hand means for the front end, handed out one by one. */
     struct line_event *events;
@@ -43,27 +46,19 @@ struct line {
 /* settle_limits() - the sizes of this line. */
 static int settle_limits(struct line *ln, const struct line_config *c, struct err *err)
 {
-    const struct hparams *hp = &c->model->hp;
-    struct line_limits *lim = &ln->limits;
-    lim->n_ctx = c->n_ctx;
-    if (lim->n_ctx == 0) lim->n_ctx = hp->n_ctx_train < CTX_DEFAULT_MAX ? hp->n_ctx_train : CTX_DEFAULT_MAX;
-    CHECK(!c->model->family->ctx_is_hard || lim->n_ctx <= hp->n_ctx_train, err, ERR_CAPACITY,
-          "--ctx %u: this model has positions for %u tokens only", lim->n_ctx, hp->n_ctx_train);
-    if (lim->n_ctx > hp->n_ctx_train)
-        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for", lim->n_ctx,
-                 hp->n_ctx_train);
-    lim->n_seqs = c->n_seqs > 0 ? c->n_seqs : 1;
-    lim->credits = ln->n_stages + 1;
-    lim->kv = c->kv;
-    lim->rows_max = c->chunk > 0 ? c->chunk : ROWS_MAX_DEFAULT;
-    if (lim->rows_max < lim->n_seqs) lim->rows_max = lim->n_seqs;
-    uint64_t blocks = (uint64_t)lim->n_seqs * ((lim->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS);
-    CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY, "%u sequences of %u tokens are more than a KV cache can number",
-          lim->n_seqs, lim->n_ctx);
-    lim->n_blocks = (uint32_t)blocks;
-    uint64_t wanted = (uint64_t)WANTED_BYTES / (sizeof(float) * hp->n_vocab * lim->credits);
-    if (wanted < lim->n_seqs) wanted = lim->n_seqs;
-    lim->wanted_max = wanted < lim->rows_max ? (uint32_t)wanted : lim->rows_max;
+    uint32_t n_ctx_train = c->model->hp.n_ctx_train;
+    ln->wish = (struct capacity_wish){.model = c->model,
+                                      .n_stages = ln->n_stages,
+                                      .n_ctx = c->n_ctx,
+                                      .n_ctx_min = c->n_ctx_min,
+                                      .n_seqs = c->n_seqs,
+                                      .chunk = c->chunk,
+                                      .kv = c->kv,
+                                      .tokens_only = c->tokens_only};
+    TRY(capacity_settle(&ln->wish, &ln->limits, err));
+    if (ln->limits.n_ctx > n_ctx_train)
+        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for", ln->limits.n_ctx,
+                 n_ctx_train);
     return ERR_NONE;
 }
 
@@ -116,7 +111,7 @@ static uint32_t stage_threads(struct line *ln, uint32_t stage)
     return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
 }
 
-static int send_load(struct line *ln, uint32_t stage, uint32_t threads, struct err *err)
+static int send_load(struct line *ln, uint32_t stage, const struct line_config *c, struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
     struct member *m = roster_at(ln->roster, stage);
@@ -135,7 +130,8 @@ static int send_load(struct line *ln, uint32_t stage, uint32_t threads, struct e
                                       .rows_max = lim->rows_max,
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
-                                      .threads = threads > 0 ? threads : stage_threads(ln, stage)}};
+                                      .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
+                                      .trace_layers = c->trace_layers}};
     return roster_send(ln->roster, stage, &load, err);
 }
 
@@ -157,18 +153,45 @@ static int note_stages(struct line *ln, struct err *err)
     return ERR_NONE;
 }
 
-/* hello, plan, load, ready */
+static void tell_memory(struct line *ln, uint32_t stage)
+{
+    const struct member *m = roster_at(ln->roster, stage);
+    struct footprint need = capacity_need(ln->model, ln->ranges[stage], &ln->limits);
+    const char *name;
+    uint64_t may = capacity_bound(&m->hello, &name);
+    log_line(LOG_INFO, "worker %d @%s, layers %u..%u: needs %.1f MiB (tensors %.1f, KV %.1f, buffers %.1f), may use %.1f (%s)",
+             m->rank, m->host, ln->ranges[stage].first, ln->ranges[stage].end - 1,
+             (double)capacity_total(&need) / (1 << 20), (double)need.weights / (1 << 20), (double)need.kv / (1 << 20),
+             (double)need.buffers / (1 << 20), (double)may / (1 << 20), name);
+}
+
+/* check_memory() - nobody is asked to load what does not fit. */
+static int check_memory(struct line *ln, struct err *err)
+{
+    const struct msg_hello **hellos = calloc(ln->n_stages, sizeof *hellos);
+    CHECK(hellos != NULL, err, ERR_MEMORY, "no memory to check the plan");
+    for (uint32_t i = 0; i < ln->n_stages; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
+    int rc = capacity_check(&ln->wish, ln->ranges, hellos, err);
+    free(hellos);
+    for (uint32_t i = 0; i < ln->n_stages && rc == ERR_NONE; i++) tell_memory(ln, i);
+    return rc;
+}
+
+/* hello, plan, check, load, ready */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
     TRY(settle_split(ln, c, err));
     TRY(settle_limits(ln, c, err));
     TRY(roster_await(ln->roster, ROSTER_HELLO, NULL, NULL, err));
     TRY(check_hellos(ln, err));
+    TRY(check_memory(ln, err));
     ln->isa = ISA_COUNT - 1;
     for (uint32_t i = 0; i < ln->n_stages; i++)
         if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c->threads, err));
+    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
+    for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
+        TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->begin, err));
     return note_stages(ln, err);
 }
 
@@ -189,7 +212,7 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
                        frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
     struct flight_limits flights = scheduler_limits(ln->scheduler);
-    TRY(pipeline_open(&ln->pipeline, ln->link, &flights, err));
+    TRY(pipeline_open(&ln->pipeline, ln->link, &flights, ln->journal, err));
     ln->events = calloc((size_t)lim->wanted_max + lim->credits + lim->rows_max, sizeof *ln->events);
     CHECK(ln->events != NULL, err, ERR_MEMORY, "no memory for events");
     return ERR_NONE;
@@ -202,7 +225,12 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
     ln->link = l;
     ln->model = config->model;
     ln->n_stages = (uint32_t)link_size(l) - 1;
-    int rc = roster_open(&ln->roster, l, err);
+    ln->measure = config->measure;
+    ln->opened_ns = ln->idle_since_ns = pipeline_now_ns();
+    enum journal_depth depth = config->measure ? JOURNAL_LONG : JOURNAL_SHORT;
+    if (config->trace_layers) depth = JOURNAL_LAYERS;
+    int rc = journal_open(&ln->journal, ln->n_stages, depth, err);
+    if (rc == ERR_NONE) rc = roster_open(&ln->roster, l, ln->journal, err);
     if (rc == ERR_NONE) rc = assemble(ln, config, err);
     if (rc == ERR_NONE) rc = open_stations(ln, config, err);
     if (rc != ERR_NONE) {
@@ -226,10 +254,27 @@ int line_submit(struct line *ln, const struct line_request *r, uint32_t *request
     return rc;
 }
 
+/* begin_idling() - from the moment on in which the last request finished. */
+static void begin_idling(struct line *ln)
+{
+    if (ln->idle_since_ns == 0 && !scheduler_has_work(ln->scheduler)) ln->idle_since_ns = pipeline_now_ns();
+}
+
+/* end_idling() - a batch leaves, or the line ends: how long there was no request. */
+static uint64_t end_idling(struct line *ln)
+{
+    if (ln->idle_since_ns == 0) return 0;
+    uint64_t idle_ns = pipeline_now_ns() - ln->idle_since_ns;
+    ln->counts.idle_ns += idle_ns;
+    ln->idle_since_ns = 0;
+    return idle_ns;
+}
+
 void line_cancel(struct line *ln, uint32_t request)
 {
     struct sequence *s = scheduler_find(ln->scheduler, request);
     if (s != NULL && s->state != SEQUENCE_DONE) scheduler_finish(ln->scheduler, s, LINE_FINISH_CANCELLED);
+    begin_idling(ln);
 }
 
 static struct line_event *add_event(struct line *ln, enum line_event_kind kind, const struct sequence *s,
@@ -302,6 +347,7 @@ static int launch(struct line *ln, struct err *err)
     struct flight *f;
     while ((f = pipeline_free_flight(ln->pipeline)) != NULL &&
            scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline), pipeline_decode_in_air(ln->pipeline))) {
+        f->idle_ns = end_idling(ln);
         TRY(pipeline_send(ln->pipeline, f, scheduler_oldest_held(ln->scheduler), err));
         ln->counts.batches++;
         ln->counts.rows += f->n_rows;
@@ -320,6 +366,7 @@ static int receive(struct line *ln, struct err *err)
     TRY(take_answers(ln, f, result, err));
     scheduler_land(ln->scheduler, f);
     pipeline_land(ln->pipeline);
+    begin_idling(ln);
     return launch(ln, err);
 }
 
@@ -381,6 +428,11 @@ enum isa line_isa(const struct line *ln)
     return ln->isa;
 }
 
+const struct journal *line_journal(const struct line *ln)
+{
+    return ln->journal;
+}
+
 uint32_t line_n_ctx(const struct line *ln)
 {
     return ln->limits.n_ctx;
@@ -389,7 +441,9 @@ uint32_t line_n_ctx(const struct line *ln)
 struct line_counts line_counts(const struct line *ln)
 {
     struct line_counts counts = ln->counts;
+    counts.sent_bytes = link_counts(ln->link, LINK_DATA).sent_bytes;
     counts.home_bytes = link_counts(ln->link, LINK_DATA).received_bytes;
+    counts.wall_ns = (ln->stopped ? ln->stopped_ns : pipeline_now_ns()) - ln->opened_ns;
     counts.blocks_used = ln->limits.n_blocks - block_allocator_free_count(ln->blocks);
     return counts;
 }
@@ -412,22 +466,26 @@ int line_stop(struct line *ln, struct err *err)
 {
     release_result(ln);
     TRY(land_all(ln, err));
-    roster_stop(ln->roster);
+    for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
+        TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->end, err));
+    roster_stop(ln->roster, end_idling(ln));
+    ln->stopped_ns = pipeline_now_ns();
     ln->stopped = true;
     TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
     for (uint32_t i = 0; i < ln->n_stages; i++) ln->stages[i].report = roster_at(ln->roster, i)->report;
-    ln->counts.overlapped = overlap_count(ln->stages, ln->n_stages);
+    ln->counts.overlapped = overlap_count(ln->journal, ln->stages, ln->n_stages);
     return ERR_NONE;
 }
 
 void line_close(struct line *ln)
 {
     if (ln == NULL) return;
-    if (ln->roster != NULL && !ln->stopped) roster_stop(ln->roster);
+    if (ln->roster != NULL && !ln->stopped) roster_stop(ln->roster, 0);
     pipeline_close(ln->pipeline);
     scheduler_close(ln->scheduler);
     block_allocator_close(ln->blocks);
     roster_close(ln->roster);
+    journal_close(ln->journal);
     free(ln->events);
     free(ln->stages);
     free(ln->ranges);

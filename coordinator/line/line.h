@@ -24,10 +24,14 @@ struct line_config {
     const struct model *model; /* outlives the line */
     const char *split;         /* "3,3,2" or NULL: by bytes */
     uint32_t n_ctx;            /* positions of one sequence; 0: what the model was trained for */
+    uint32_t n_ctx_min;        /* the work needs so many at least, for advice where n_ctx does not fit; 0: unknown */
     uint32_t n_seqs;           /* sequences in the line at once; more requests wait their turn */
+    bool tokens_only;          /* no request asks for LINE_SCORES, so few wanted rows a batch are enough */
     uint32_t chunk;            /* rows of a batch; 0: a default by the number of stages */
     uint32_t threads;          /* of each stage; 0: each stage's share of its CPUs */
     enum kv_format kv;
+    bool measure;      /* keep the account of every batch and compare clocks: line_stats, the trace */
+    bool trace_layers; /* and when each layer began; costs a little time in each layer */
     bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */
     uint64_t shuffle_seed;
     /* called while loading, at most a few times a second: bytes over all stages. May be NULL. */
@@ -37,7 +41,8 @@ struct line_config {
 
 /* line_open() - hello, plan, load and ready over l, whose size - 1 workers are already running worker_run().
  * Owns nothing of l. On error the workers have been told to stop.
- * Returns ERR_CAPACITY (more stages than layers; memory), ERR_DISAGREE (model, version), ERR_RANK (a worker
+ * Returns ERR_CAPACITY (more stages than layers; a worker may not have the memory, found before anything is read),
+ * ERR_DISAGREE (model, version), ERR_RANK (a worker
  * failed or died; named), ERR_STALL, ERR_INTERRUPTED, ERR_USAGE (split, context). */
 int line_open(struct line **out, struct link *l, const struct line_config *config, struct err *err);
 
@@ -111,11 +116,17 @@ uint32_t line_n_ctx(const struct line *ln);
 
 struct line_counts {
     uint64_t batches, rows, prompt_tokens, tokens;
+    uint64_t sent_bytes;            /* frames of BATCHes that left */
     uint64_t home_bytes, home_rows; /* frames of RESULTs that came home, and the score rows they answered */
     uint32_t blocks_used; /* KV blocks in use now; 0 when nothing is left to do */
     uint64_t overlapped; /* after line_stop(): forward passes beside which another stage worked on another batch */
+    uint64_t wall_ns, idle_ns; /* since line_open() began, and how much of it no request was there */
 };
 struct line_counts line_counts(const struct line *ln);
+
+/* line_journal() - the records of the batches; complete after line_stop(). Lives as long as the line. */
+struct journal;
+const struct journal *line_journal(const struct line *ln);
 
 /* line_stop() - drain, stop the workers, collect their reports. line_close() frees; after an error, or without
  * line_stop(), it tells the workers to stop and waits for nothing. */

@@ -3,27 +3,39 @@
 
 #include <string.h>
 
-static bool meets(const struct msg_span *a, const struct line_stage *other)
+enum { BATCHES_MAX = 256 };
+
+/* first_batch() - that counts. */
+static uint64_t first_batch(const struct journal *j)
 {
-    for (uint32_t i = 0; i < other->report.n_spans; i++) {
-        const struct msg_span *b = &other->report.spans[i];
-        if (a->batch_id != b->batch_id && a->begin_ns < b->end_ns && b->begin_ns < a->end_ns) return true;
+    uint64_t first = journal_first(j), last = journal_last(j);
+    return last >= first + BATCHES_MAX ? last - BATCHES_MAX + 1 : first;
+}
+
+static bool meets(const struct msg_account *a, const struct journal *j, uint32_t other)
+{
+    for (uint64_t id = first_batch(j); id <= journal_last(j); id++) {
+        const struct msg_account *b = journal_account(j, other, id);
+        if (b != NULL && id != a->batch_id && a->begin_ns < b->sent_ns && b->begin_ns < a->sent_ns) return true;
     }
     return false;
 }
 
-static bool meets_any(const struct msg_span *a, const struct line_stage *stages, uint32_t n_stages, uint32_t own)
+static bool meets_any(const struct msg_account *a, const struct journal *j, const struct line_stage *stages,
+                      uint32_t n_stages, uint32_t own)
 {
-    for (uint32_t j = 0; j < n_stages; j++)
-        if (j != own && strcmp(stages[j].host, stages[own].host) == 0 && meets(a, &stages[j])) return true;
+    for (uint32_t i = 0; i < n_stages; i++)
+        if (i != own && strcmp(stages[i].host, stages[own].host) == 0 && meets(a, j, i)) return true;
     return false;
 }
 
-uint64_t overlap_count(const struct line_stage *stages, uint32_t n_stages)
+uint64_t overlap_count(const struct journal *j, const struct line_stage *stages, uint32_t n_stages)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < n_stages; i++)
-        for (uint32_t k = 0; k < stages[i].report.n_spans; k++)
-            count += meets_any(&stages[i].report.spans[k], stages, n_stages, i);
+        for (uint64_t id = first_batch(j); id <= journal_last(j); id++) {
+            const struct msg_account *a = journal_account(j, i, id);
+            count += a != NULL && meets_any(a, j, stages, n_stages, i);
+        }
     return count;
 }

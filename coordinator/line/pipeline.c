@@ -4,6 +4,7 @@
 #include "proto/frame_sizes.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 struct pipeline {
     struct link *link;
@@ -13,13 +14,24 @@ struct pipeline {
     uint32_t first, in_air;
     uint64_t next_id;
     struct message message; /* the RESULT at hand */
+    struct journal *journal;
+    bool waiting; /* no RESULT was there at the last look */
 };
 
-int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits, struct err *err)
+uint64_t pipeline_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits, struct journal *journal,
+                  struct err *err)
 {
     struct pipeline *p = calloc(1, sizeof *p);
     CHECK(p != NULL, err, ERR_MEMORY, "no memory for the batches in flight");
     p->link = l;
+    p->journal = journal;
     p->limits = *limits;
     p->next_id = 1;
     p->flights = calloc(limits->credits, sizeof *p->flights);
@@ -53,6 +65,7 @@ struct flight *pipeline_free_flight(struct pipeline *p)
     if (p->in_air == p->limits.credits) return NULL;
     struct flight *f = &p->flights[(p->first + p->in_air) % p->limits.credits];
     flight_clear(f, p->next_id);
+    f->begun_ns = pipeline_now_ns();
     return f;
 }
 
@@ -62,6 +75,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
     struct message m = {.type = MESSAGE_BATCH,
                         .u.batch = {.id = f->id,
                                     .release_before = oldest < oldest_held ? oldest : oldest_held,
+                                    .idle_ns = f->idle_ns,
                                     .batch = {.n_rows = f->n_rows,
                                               .n_wanted = f->n_wanted,
                                               .n_commands = f->n_commands,
@@ -77,7 +91,15 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
     uint8_t *frame;
     while ((frame = link_send_begin(p->link, LINK_DATA, 0, &capacity)) == NULL) link_wait(p->link, 1000);
     TRY(codec_pack(p->out, &m, 0, p->limits.n_vocab, frame, capacity, &len, err));
+    const uint64_t sent_ns = pipeline_now_ns();
     TRY(link_send(p->link, LINK_DATA, 0, len, err));
+    journal_add_flight(p->journal, &(struct journal_flight){.id = f->id,
+                                                            .rows = f->n_rows,
+                                                            .sent_bytes = (uint32_t)len,
+                                                            .decodes = f->decodes,
+                                                            .begun_ns = f->begun_ns,
+                                                            .sent_ns = sent_ns,
+                                                            .done_ns = pipeline_now_ns()});
     p->in_air++;
     p->next_id++;
     return ERR_NONE;
@@ -107,18 +129,26 @@ int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_res
     const uint8_t *frame;
     size_t len;
     TRY(link_receive(p->link, LINK_DATA, &from, &frame, &len, err));
+    const bool waited = p->waiting;
+    p->waiting = frame == NULL;
     if (frame == NULL) return ERR_NONE;
+    const uint64_t home_ns = pipeline_now_ns();
     link_made_progress(p->link);
     struct frame_view view;
     TRY(codec_unpack(p->home, frame, len, p->limits.n_vocab, &p->message, &view, err));
     TRY(check_result(p, &p->flights[p->first], err));
     *f = &p->flights[p->first];
+    struct journal_flight *noted = journal_flight(p->journal, (*f)->id);
+    noted->waited = waited;
+    noted->home_bytes = (uint32_t)len;
+    noted->home_ns = home_ns;
     *result = &p->message.u.result;
     return ERR_NONE;
 }
 
 void pipeline_land(struct pipeline *p)
 {
+    journal_flight(p->journal, p->message.u.result.id)->landed_ns = pipeline_now_ns();
     p->first = (p->first + 1) % p->limits.credits;
     p->in_air--;
 }

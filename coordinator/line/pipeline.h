@@ -5,12 +5,15 @@
 #define TANDEM_COORDINATOR_LINE_PIPELINE_H
 
 #include "coordinator/line/flight.h"
+#include "coordinator/line/journal.h"
 #include "proto/codec.h"
 
 struct pipeline;
 
-/* pipeline_open() - l's data channel must be open. credits: flights at most. */
-int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits, struct err *err);
+/* pipeline_open() - l's data channel must be open. credits: flights at most. journal, which gets a record of each flight,
+ * must outlive the pipeline. */
+int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits, struct journal *journal,
+                  struct err *err);
 void pipeline_close(struct pipeline *p); /* NULL is allowed */
 
 /* pipeline_free_flight() - an empty flight to fill, numbered; NULL while all credits are in the air. It is not in the
@@ -26,6 +29,9 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
 int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_result **result, struct err *err);
 void pipeline_land(struct pipeline *p);
 void pipeline_release(struct pipeline *p);
+
+/* pipeline_now_ns() - the coordinator's clock, as in the journal. */
+uint64_t pipeline_now_ns(void);
 
 uint32_t pipeline_in_air(const struct pipeline *p);
 uint32_t pipeline_decode_in_air(const struct pipeline *p);

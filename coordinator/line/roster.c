@@ -21,6 +21,7 @@ enum {
 
 struct roster {
     struct link *link;
+    struct journal *journal;
     struct codec *codec;
     uint32_t n;
     struct member *members;
@@ -50,11 +51,12 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int roster_open(struct roster **out, struct link *l, struct err *err)
+int roster_open(struct roster **out, struct link *l, struct journal *journal, struct err *err)
 {
     struct roster *r = calloc(1, sizeof *r);
     CHECK(r != NULL, err, ERR_MEMORY, "no memory for the roster");
     r->link = l;
+    r->journal = journal;
     r->n = (uint32_t)link_size(l) - 1;
     r->members = calloc(r->n, sizeof *r->members);
     int rc = r->members != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
@@ -117,19 +119,25 @@ static void note_hello(struct member *m, const struct msg_hello *hello)
     copy_text(m->host, sizeof m->host, hello->host);
     copy_text(m->version, sizeof m->version, hello->version);
     copy_text(m->family, sizeof m->family, hello->family);
+    copy_text(m->cgroup, sizeof m->cgroup, hello->cgroup);
+    copy_text(m->ulimit, sizeof m->ulimit, hello->ulimit);
+    m->hello.cgroup = m->cgroup;
+    m->hello.ulimit = m->ulimit;
     m->hello.host = m->host;
     m->hello.version = m->version;
     m->hello.family = m->family;
 }
 
-static void note_report(struct member *m, const struct msg_report *report)
+static void note_beat(struct roster *r, struct member *m, const struct msg_heartbeat *beat)
 {
-    m->report = *report;
-    memcpy(m->spans, report->spans, report->n_spans * sizeof *m->spans);
-    m->report.spans = m->spans;
+    journal_note(r->journal, (uint32_t)m->rank - 1, beat);
+    m->beat = *beat;
+    m->beat.accounts = NULL;
+    m->beat.marks = NULL;
+    m->beat.n_accounts = m->beat.n_marks = 0;
 }
 
-static int note_message(struct member *m, const struct message *msg, struct err *err)
+static int note_message(struct roster *r, struct member *m, const struct message *msg, struct err *err)
 {
     switch (msg->type) {
     case MESSAGE_HELLO:
@@ -141,11 +149,14 @@ static int note_message(struct member *m, const struct message *msg, struct err 
         m->answered[ROSTER_READY] = true;
         return ERR_NONE;
     case MESSAGE_REPORT:
-        note_report(m, &msg->u.report);
+        m->report = msg->u.report;
         m->answered[ROSTER_REPORT] = true;
         return ERR_NONE;
     case MESSAGE_HEARTBEAT:
-        m->beat = msg->u.heartbeat;
+        note_beat(r, m, &msg->u.heartbeat);
+        return ERR_NONE;
+    case MESSAGE_CLOCK:
+        m->clock = (struct clock_round){msg->u.clock.asked_ns, msg->u.clock.told_ns, m->heard_ns};
         return ERR_NONE;
     case MESSAGE_ERROR:
         return blame(m, (enum err_code)msg->u.error.code, msg->u.error.text, err);
@@ -168,7 +179,7 @@ static int take_messages(struct roster *r, struct err *err)
         struct frame_view view;
         int rc = codec_unpack(r->codec, frame, len, 0, &msg, &view, err);
         if (rc == ERR_NONE)
-            rc = note_message(m, &msg, err);
+            rc = note_message(r, m, &msg, err);
         else
             name_member(m, err);
         link_receive_done(r->link, LINK_CONTROL);
@@ -291,9 +302,28 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
     return link_send(r->link, LINK_CONTROL, rank, len, err);
 }
 
-void roster_stop(struct roster *r)
+int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err)
 {
-    const struct message stop = {.type = MESSAGE_STOP};
+    enum { ROUNDS = 16 };
+    struct member *m = &r->members[index];
+    bool same_host = strcmp(m->host, r->host) == 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint64_t asked = now_ns();
+        TRY(roster_send(r, index, &(struct message){.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked}}, err));
+        while (m->clock.asked_ns != asked) {
+            if (now_ns() - asked > (uint64_t)STALL_MS * 1000000u)
+                return blame(m, ERR_STALL, "does not say what its clock shows", err);
+            link_wait(r->link, 1000);
+            TRY(roster_poll(r, err));
+        }
+        clock_reading_take(reading, &m->clock, same_host);
+    }
+    return ERR_NONE;
+}
+
+void roster_stop(struct roster *r, uint64_t idle_ns)
+{
+    const struct message stop = {.type = MESSAGE_STOP, .u.stop = {.idle_ns = idle_ns}};
     for (uint32_t i = 0; i < r->n; i++) {
         size_t capacity, len;
         uint8_t *frame = link_send_begin(r->link, LINK_CONTROL, r->members[i].rank, &capacity);

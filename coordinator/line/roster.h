@@ -4,30 +4,32 @@
 #ifndef TANDEM_COORDINATOR_LINE_ROSTER_H
 #define TANDEM_COORDINATOR_LINE_ROSTER_H
 
+#include "coordinator/line/journal.h"
 #include "engine/model.h"
 #include "proto/link.h"
 #include "proto/message.h"
 
 enum roster_answer { ROSTER_HELLO, ROSTER_READY, ROSTER_REPORT, ROSTER_ANSWERS };
 
-/* One worker. Strings and spans inside the messages are copies that live as long as the roster. */
+/* One worker. Strings inside the messages are copies that live as long as the roster. */
 struct member {
     int rank;
     bool answered[ROSTER_ANSWERS];
     struct msg_hello hello;
     struct msg_ready ready;
     struct msg_report report;
-    struct msg_heartbeat beat;
+    struct msg_heartbeat beat; /* without its accounts and marks: the journal has them */
+    struct clock_round clock;  /* the latest answer */
     uint64_t heard_ns;
     bool has_range;
     struct layer_range range;
-    char host[256], version[64], family[64];
-    struct msg_span spans[MESSAGE_SPANS_MAX];
+    char host[256], version[64], family[64], cgroup[256], ulimit[32];
 };
 
 struct roster;
 
-int roster_open(struct roster **out, struct link *l, struct err *err);
+/* roster_open() - accounts go into journal, which must outlive the roster. */
+int roster_open(struct roster **out, struct link *l, struct journal *journal, struct err *err);
 void roster_close(struct roster *r); /* NULL is allowed */
 
 uint32_t roster_size(const struct roster *r);
@@ -45,7 +47,10 @@ int roster_await(struct roster *r, enum roster_answer answer,
 /* roster_send() - to one worker. */
 int roster_send(struct roster *r, uint32_t index, const struct message *m, struct err *err);
 
-/* roster_stop() - STOP to everybody, as far as they can be reached. */
-void roster_stop(struct roster *r);
+/* roster_read_clock() - ask a worker for its clock a few times; *reading: the best round. */
+int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err);
+
+/* roster_stop() - STOP to everybody, as far as they can be reached. idle_ns: how long the line has had no request. */
+void roster_stop(struct roster *r, uint64_t idle_ns);
 
 #endif

@@ -14,6 +14,7 @@ struct scheduler {
     struct sequence **sequences; /* [n_sequences] by request; NULL once gone */
     uint32_t n_sequences, sequences_max;
     uint32_t n_live;       /* added and not yet gone */
+    uint32_t n_working;    /* added and not finished */
     uint32_t next_queued;  /* no queued sequence before it */
     struct sequence *done_first, *done_last; /* finished, to be told */
     struct sequence **slots; /* [n_seqs] who is in the line */
@@ -59,6 +60,7 @@ int scheduler_add(struct scheduler *sc, struct sequence *s, struct err *err)
     }
     sc->sequences[sc->n_sequences++] = s;
     sc->n_live++;
+    sc->n_working++;
     return ERR_NONE;
 }
 
@@ -227,21 +229,25 @@ static void put_decode_rows(struct scheduler *sc, struct flight *f, uint32_t dec
     sc->turn = (sc->turn + 1) % n_seqs;
 }
 
-/* choose_chunk() - prompt rows of this batch: few enough that every stage has a chunk soon, many enough that a
- * product over them is worth its weights. */
-static uint32_t choose_chunk(const struct scheduler *sc)
+uint64_t scheduler_chunk(uint32_t n_stages, uint64_t waiting)
 {
     enum { CHUNK_MIN = 32, CHUNKS_PER_STAGE = 2 };
+    if (n_stages == 1) return waiting;
+    uint64_t chunk = waiting / (CHUNKS_PER_STAGE * (uint64_t)n_stages);
+    chunk = (chunk + CHUNK_MIN - 1) / CHUNK_MIN * CHUNK_MIN;
+    return chunk > CHUNK_MIN ? chunk : CHUNK_MIN;
+}
+
+/* choose_chunk() - prompt rows of this batch. */
+static uint32_t choose_chunk(const struct scheduler *sc)
+{
     if (sc->config.chunk > 0) return sc->config.chunk;
-    if (sc->config.n_stages == 1) return sc->config.rows_max;
     uint64_t waiting = 0;
     for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
         const struct sequence *s = sc->slots[slot];
         if (s != NULL && s->state == SEQUENCE_PROMPT) waiting += s->n_prompt - s->n_sent;
     }
-    uint64_t chunk = waiting / (CHUNKS_PER_STAGE * sc->config.n_stages);
-    chunk = (chunk + CHUNK_MIN - 1) / CHUNK_MIN * CHUNK_MIN;
-    if (chunk < CHUNK_MIN) chunk = CHUNK_MIN;
+    uint64_t chunk = scheduler_chunk(sc->config.n_stages, waiting);
     return chunk < sc->config.rows_max ? (uint32_t)chunk : sc->config.rows_max;
 }
 
@@ -289,6 +295,7 @@ static void leave(struct scheduler *sc, struct sequence *s)
 
 void scheduler_finish(struct scheduler *sc, struct sequence *s, enum line_finish how)
 {
+    sc->n_working--;
     s->state = SEQUENCE_DONE;
     s->finish = how;
     s->fetch = false;
@@ -356,4 +363,9 @@ uint64_t scheduler_oldest_held(const struct scheduler *sc)
 bool scheduler_idle(const struct scheduler *sc)
 {
     return sc->n_live == 0;
+}
+
+bool scheduler_has_work(const struct scheduler *sc)
+{
+    return sc->n_working > 0;
 }

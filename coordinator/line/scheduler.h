@@ -12,6 +12,10 @@
 
 enum { SCHEDULER_GROUP_ROWS = 8 };
 
+/* scheduler_chunk() - prompt rows of a batch, where none are asked for: few enough that every stage has a chunk
+ * soon, many enough that a product over them is worth its weights. waiting: prompt rows that wait. */
+uint64_t scheduler_chunk(uint32_t n_stages, uint64_t waiting);
+
 struct scheduler;
 
 struct scheduler_config {
@@ -58,5 +62,8 @@ uint64_t scheduler_oldest_held(const struct scheduler *sc);
 
 /* scheduler_idle() - every request that was added is finished and told. */
 bool scheduler_idle(const struct scheduler *sc);
+
+/* scheduler_has_work() - a request that was added is not finished. */
+bool scheduler_has_work(const struct scheduler *sc);
 
 #endif

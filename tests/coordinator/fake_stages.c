@@ -81,6 +81,7 @@ static void take_control(struct stage_state *s, bool *loaded)
     if (link_receive(s->l, LINK_CONTROL, &from, &frame, &len, NULL) != ERR_NONE || frame == NULL) return;
     if (codec_unpack(s->codec, frame, len, 0, &m, &view, NULL) == ERR_NONE) {
         if (m.type == MESSAGE_STOP) s->stopped = true;
+        if (m.type == MESSAGE_CLOCK) send_control(s, &m); /* a clock that always shows 0 */
         if (m.type == MESSAGE_LOAD) {
             s->load = m.u.load;
             *loaded = true;

@@ -6,3 +6,7 @@ tandem_test(test_detokenizer unit SOURCES coordinator/test_detokenizer.c LINK co
 tandem_test(test_stop_matcher unit SOURCES coordinator/test_stop_matcher.c LINK coordinator_text)
 tandem_test(test_line unit SOURCES coordinator/test_line.c coordinator/fake_stages.c
   LINK coordinator_line worker TIMEOUT 120)
+tandem_test(test_options unit SOURCES coordinator/test_options.c LINK coordinator_front)
+tandem_test(test_front unit SOURCES coordinator/test_front.c LINK coordinator_front PkgConfig::JANSSON)
+tandem_test(test_capacity unit SOURCES coordinator/test_capacity.c LINK coordinator_line)
+tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coordinator_line)

@@ -86,6 +86,7 @@ static void any_batch(struct random_store *r, struct msg_batch *m)
 {
     *m = (struct msg_batch){.id = 2 + random_next(r) / 4};
     m->release_before = m->id / 2;
+    m->idle_ns = below(r, 2) * any_number(r);
     any_rows(r, &m->batch);
     m->batch.n_commands = below(r, RANDOM_COMMANDS + 1);
     m->batch.commands = r->commands;
@@ -143,13 +144,36 @@ static void any_load(struct random_store *r, struct msg_load *m)
     m->wanted_max = 1 + below(r, m->rows_max);
     m->credits = 1 + below(r, MESSAGE_RANKS_MAX);
     m->threads = below(r, 65536);
+    m->trace_layers = below(r, 2);
+}
+
+static void any_heartbeat(struct random_store *r, struct msg_heartbeat *m)
+{
+    *m = (struct msg_heartbeat){
+        .state = 1 + below(r, WORKER_FORWARD),
+        .batch_id = any_number(r),
+        .layer = below(r, 65536),
+        .done = any_number(r),
+        .total = any_number(r),
+        .accounts = r->accounts,
+        .n_accounts = below(r, MESSAGE_ACCOUNTS_MAX + 1),
+        .marks = r->marks,
+        .n_marks = below(r, 2) * below(r, MESSAGE_MARKS_MAX + 1),
+    };
+    for (uint32_t i = 0; i < m->n_accounts; i++)
+        r->accounts[i] = (struct msg_account){
+            any_number(r),  (uint32_t)any_number(r), (uint32_t)any_number(r), random_next(r),
+            random_next(r), random_next(r),          random_next(r),          any_number(r),
+            any_number(r),  any_number(r),           any_number(r),           any_number(r)};
+    for (uint32_t i = 0; i < m->n_marks; i++)
+        r->marks[i] = (struct msg_layer_mark){any_number(r), below(r, 65536), random_next(r)};
 }
 
 void random_message(struct random_store *r, enum message_type type, struct message *out)
 {
     *out = (struct message){.type = type};
-    uint64_t n[7];
-    for (int i = 0; i < 7; i++) n[i] = any_number(r);
+    uint64_t n[12];
+    for (int i = 0; i < 12; i++) n[i] = any_number(r);
     switch (type) {
     case MESSAGE_HELLO:
         out->u.hello = (struct msg_hello){
@@ -162,28 +186,34 @@ void random_message(struct random_store *r, enum message_type type, struct messa
             .cpus = (uint32_t)n[2],
             .cpus_online = (uint32_t)n[4],
             .memory_bytes = n[3],
+            .cgroup_bytes = n[5],
+            .cgroup = any_text(r, 3),
+            .ulimit_bytes = n[6],
+            .ulimit = any_text(r, 4),
         };
         break;
     case MESSAGE_LOAD:
         any_load(r, &out->u.load);
         break;
     case MESSAGE_READY:
-        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4]};
+        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4], n[5]};
         break;
     case MESSAGE_HEARTBEAT:
-        out->u.heartbeat =
-            (struct msg_heartbeat){1 + below(r, WORKER_FORWARD), n[0], below(r, 65536), n[1], n[2]};
+        any_heartbeat(r, &out->u.heartbeat);
         break;
     case MESSAGE_ERROR:
         out->u.error = (struct msg_error){1 + below(r, ERR_CODE_COUNT - 1), any_text(r, 0)};
         break;
     case MESSAGE_STOP:
+        out->u.stop.idle_ns = n[0];
         break;
     case MESSAGE_REPORT:
-        out->u.report = (struct msg_report){
-            n[0], n[1], n[2], n[3], n[4], n[5], n[6], r->spans, below(r, MESSAGE_SPANS_MAX + 1)};
-        for (uint32_t i = 0; i < out->u.report.n_spans; i++)
-            r->spans[i] = (struct msg_span){any_number(r), random_next(r), any_number(r)};
+        out->u.report =
+            (struct msg_report){n[0], n[1], n[2], n[3], n[4],  n[5],
+                                n[6], n[7], n[8], n[9], n[10], n[11]};
+        break;
+    case MESSAGE_CLOCK:
+        out->u.clock = (struct msg_clock){n[0], n[1]};
         break;
     case MESSAGE_BATCH:
         any_batch(r, &out->u.batch);
@@ -214,7 +244,7 @@ static bool same_batch(const struct msg_batch *a, const struct msg_batch *b)
 {
     const struct batch *x = &a->batch, *y = &b->batch;
     bool same = a->id == b->id && a->release_before == b->release_before &&
-                x->n_rows == y->n_rows && x->n_wanted == y->n_wanted &&
+                a->idle_ns == b->idle_ns && x->n_rows == y->n_rows && x->n_wanted == y->n_wanted &&
                 x->n_commands == y->n_commands && a->n_fetches == b->n_fetches &&
                 same_bytes(x->token, y->token, 4ul * x->n_rows) &&
                 same_bytes(x->seq, y->seq, 4ul * x->n_rows) &&
@@ -251,26 +281,39 @@ static bool same_hello(const struct msg_hello *a, const struct msg_hello *b)
     return strcmp(a->version, b->version) == 0 && strcmp(a->host, b->host) == 0 &&
            strcmp(a->family, b->family) == 0 && a->pid == b->pid &&
            a->model_digest == b->model_digest && a->isa == b->isa && a->cpus == b->cpus &&
-           a->cpus_online == b->cpus_online && a->memory_bytes == b->memory_bytes;
+           a->cpus_online == b->cpus_online && a->memory_bytes == b->memory_bytes &&
+           a->cgroup_bytes == b->cgroup_bytes && a->ulimit_bytes == b->ulimit_bytes &&
+           strcmp(a->cgroup, b->cgroup) == 0 && strcmp(a->ulimit, b->ulimit) == 0;
 }
 
 static bool same_ready(const struct msg_ready *a, const struct msg_ready *b)
 {
     return a->weight_bytes == b->weight_bytes && a->kv_bytes == b->kv_bytes &&
            a->buffer_bytes == b->buffer_bytes && a->load_ns == b->load_ns &&
-           a->threads == b->threads && a->embedding_digest == b->embedding_digest;
+           a->threads == b->threads && a->embedding_digest == b->embedding_digest &&
+           a->rss_bytes == b->rss_bytes;
+}
+
+static bool same_accounts(const struct msg_heartbeat *a, const struct msg_heartbeat *b)
+{
+    return same_bytes(a->accounts, b->accounts, a->n_accounts * sizeof *a->accounts);
+}
+
+/* Member by member: the struct has padding. */
+static bool same_marks(const struct msg_heartbeat *a, const struct msg_heartbeat *b)
+{
+    for (uint32_t i = 0; i < a->n_marks; i++)
+        if (a->marks[i].batch_id != b->marks[i].batch_id ||
+            a->marks[i].layer != b->marks[i].layer || a->marks[i].begin_ns != b->marks[i].begin_ns)
+            return false;
+    return true;
 }
 
 static bool same_heartbeat(const struct msg_heartbeat *a, const struct msg_heartbeat *b)
 {
     return a->state == b->state && a->batch_id == b->batch_id && a->layer == b->layer &&
-           a->done == b->done && a->total == b->total;
-}
-
-static bool same_report(const struct msg_report *a, const struct msg_report *b)
-{
-    return same_bytes(a, b, offsetof(struct msg_report, spans)) && a->n_spans == b->n_spans &&
-           same_bytes(a->spans, b->spans, a->n_spans * sizeof *a->spans);
+           a->done == b->done && a->total == b->total && a->n_accounts == b->n_accounts &&
+           a->n_marks == b->n_marks && same_accounts(a, b) && same_marks(a, b);
 }
 
 bool same_message(const struct message *a, const struct message *b)
@@ -288,9 +331,11 @@ bool same_message(const struct message *a, const struct message *b)
     case MESSAGE_ERROR:
         return a->u.error.code == b->u.error.code && strcmp(a->u.error.text, b->u.error.text) == 0;
     case MESSAGE_STOP:
-        return true;
+        return a->u.stop.idle_ns == b->u.stop.idle_ns;
     case MESSAGE_REPORT:
-        return same_report(&a->u.report, &b->u.report);
+        return same_bytes(&a->u.report, &b->u.report, sizeof a->u.report);
+    case MESSAGE_CLOCK:
+        return same_bytes(&a->u.clock, &b->u.clock, sizeof a->u.clock);
     case MESSAGE_BATCH:
         return same_batch(&a->u.batch, &b->u.batch);
     case MESSAGE_RESULT:

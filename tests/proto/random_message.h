@@ -19,11 +19,12 @@ enum {
 /* What a random message points to. */
 struct random_store {
     uint64_t state;
-    char text[3][MESSAGE_TEXT_MAX];
+    char text[5][MESSAGE_TEXT_MAX];
     int32_t token[RANDOM_ROWS];
     uint32_t seq[RANDOM_ROWS], pos[RANDOM_ROWS];
     uint8_t wanted[RANDOM_ROWS];
-    struct msg_span spans[MESSAGE_SPANS_MAX];
+    struct msg_account accounts[MESSAGE_ACCOUNTS_MAX];
+    struct msg_layer_mark marks[MESSAGE_MARKS_MAX];
     struct kv_command commands[RANDOM_COMMANDS];
     struct score_need needs[RANDOM_ROWS];
     struct msg_fetch fetches[RANDOM_FETCHES];

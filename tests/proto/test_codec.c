@@ -162,7 +162,7 @@ static const struct {
     uint8_t head[16];
     const char *text;
 } hostile_heads[] = {
-    {MESSAGE_STOP, 2, {0x08, 1}, "STOP head has the unknown field 1"},
+    {MESSAGE_STOP, 2, {0x10, 1}, "STOP head has the unknown field 2"},
     {MESSAGE_HELLO, 4, {0x18, 1, 0x18, 2}, "HELLO head has field 3 twice"},
     {MESSAGE_HELLO, 4, {0x80, 0x80, 0x80, 0x80}, "HELLO head is cut at byte 0 of 4"},
     {MESSAGE_HELLO, 2, {0x0a, 0x7f}, "HELLO head is malformed at byte 0 of 2"},
@@ -177,6 +177,11 @@ static const struct {
     {MESSAGE_LOAD, 4, {0x08, 3, 0x10, 3}, "LOAD.stage is 3, want 0 to 2"},
     {MESSAGE_LOAD, 6, {0x10, 3, 0x18, 4, 0x20, 4}, "LOAD.layer_first is 4, want 0 to 3"},
     {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 3"},
+    {MESSAGE_HEARTBEAT,
+     12,
+     {0x08, 1, 0x32, 8},
+     "HEARTBEAT.account_received_ns has 0 entries, want 1"},
+    {MESSAGE_HEARTBEAT, 13, {0x08, 1, 0x92, 0x01, 8}, "HEARTBEAT.mark_layer has 0 entries, want 1"},
     {MESSAGE_ERROR, 2, {0x08, 100}, "ERROR.code is 100"},
     {MESSAGE_BATCH, 0, {0}, "BATCH.id is 0"},
     {MESSAGE_BATCH, 4, {0x08, 1, 0x10, 2}, "BATCH.release_before is 2"},
@@ -520,7 +525,7 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
     }
     struct message m = {.type = MESSAGE_BATCH}, got;
     m.u.batch = (struct msg_batch){
-        UINT64_MAX, 1,       {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
+        UINT64_MAX, 1,       UINT64_MAX, {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
         needs,      fetches, SEQS};
     size_t bound = codec_batch_head_bound(ROWS, SEQS * 4, SEQS, SEQS * ADJUSTS, SEQS * 2, SEQS),
            len;

@@ -387,6 +387,30 @@ static void wake_case(struct link *l)
     meet(l);
 }
 
+/* Frames before and after raw messages: neither meets the other. */
+static void raw_case(struct link *l)
+{
+    enum { N_SIZES = 3 };
+    static const size_t bytes[N_SIZES] = {1, 5000, DATA_MAX};
+    static const size_t none[1] = {0};
+    const size_t n = (size_t)link_size(l) * N_SIZES;
+    struct err err = {0};
+    double *us = calloc(n, sizeof *us);
+    EXPECT(us != NULL, "no memory");
+    play_ring(l, 20, 0);
+    meet(l);
+    EXPECT(link_raw_pingpong(l, bytes, N_SIZES, 20, us, &err) == ERR_NONE, "%s", err.text);
+    for (size_t i = 0; i < n && link_rank(l) == 0; i++)
+        EXPECT(us[i] > 0 && us[i] < 1e6, "hop %zu, %zu bytes: %g us", i / N_SIZES,
+               bytes[i % N_SIZES], us[i]);
+    EXPECT(link_raw_pingpong(l, none, 1, 20, us, &err) == ERR_CAPACITY, "no bytes");
+    EXPECT(link_raw_pingpong(l, bytes, 0, 20, us, &err) == ERR_CAPACITY, "no sizes");
+    EXPECT(link_raw_pingpong(l, bytes, N_SIZES, 0, us, &err) == ERR_CAPACITY, "no rounds");
+    free(us);
+    play_ring(l, 20, 0);
+    meet(l);
+}
+
 /* ---- the two transports ---- */
 
 struct endpoint {
@@ -480,6 +504,12 @@ static void a_sleeper_is_woken_by_a_frame(void **state)
     run_everywhere(wake_case);
 }
 
+static void raw_messages_measure_every_hop(void **state)
+{
+    (void)state;
+    run_everywhere(raw_case);
+}
+
 static void a_frame_beyond_int_max_is_refused(void **state)
 {
     (void)state;
@@ -528,6 +558,7 @@ int main(void)
         cmocka_unit_test(a_held_frame_keeps_its_bytes),
         cmocka_unit_test(an_idle_endpoint_takes_hardly_any_time),
         cmocka_unit_test(a_sleeper_is_woken_by_a_frame),
+        cmocka_unit_test(raw_messages_measure_every_hop),
         cmocka_unit_test(a_frame_beyond_int_max_is_refused),
         cmocka_unit_test(a_frame_larger_than_agreed_is_refused),
     };

@@ -10,3 +10,10 @@ tandem_test(test_link link SOURCES ${PROTO_TESTS}/test_link.c LINK proto Threads
 foreach(ranks 1 2 3 5)
   tandem_mpi_test(test_link_mpi_${ranks} link ${ranks} COMMAND test_link)
 endforeach()
+tandem_test(test_link_emulate link SOURCES ${PROTO_TESTS}/test_link_emulate.c LINK proto Threads::Threads TIMEOUT 60)
+tandem_mpi_test(test_link_emulate_mpi link 2 COMMAND test_link_emulate)
+set_tests_properties(test_link_emulate test_link_emulate_mpi PROPERTIES RUN_SERIAL TRUE)
+
+# Benchmarks are built and run by hand.
+add_executable(link_latency ${CMAKE_CURRENT_SOURCE_DIR}/bench/link_latency.c)
+target_link_libraries(link_latency PRIVATE proto Threads::Threads tandem_flags)
