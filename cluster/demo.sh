@@ -9,6 +9,7 @@ set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 sh "$top/cluster/setup.sh" || exit
+# shellcheck source=mpi_env.sh
 . "$top/cluster/mpi_env.sh"
 
 echo "==> mpirun: one coordinator and three workers tell a story"

@@ -2,6 +2,7 @@
 # setup - from a fresh Debian machine to a built program: packages, configuration, build.
 #
 #   sh cluster/setup.sh [--tests] [--build FOLDER] [-DNAME=VALUE ...]
+#   sh cluster/setup.sh --plots        installs gnuplot and nothing else, for the scripts that draw
 #
 # Station before: nothing but git and a shell. Stations after: cluster/demo.sh and tests/run.sh, which call it.
 # Says one line a step and costs nothing when there is nothing to do. What a step prints goes to FOLDER/setup.log,
@@ -13,6 +14,7 @@ build=$top/build/release
 packages='build-essential cmake pkg-config openmpi-bin libopenmpi-dev libprotobuf-c-dev protobuf-c-compiler
   libpcre2-dev libjansson-dev libhwloc-dev'
 tests=
+plots=
 
 step() {
     printf '==> %s\n' "$*"
@@ -108,8 +110,12 @@ while [ $# -gt 0 ]; do
         build=$2
         shift
         ;;
+    --plots)
+        plots=yes
+        packages=gnuplot-nox
+        ;;
     -D*=*) break ;;
-    *) fail "unknown option $1; usage: sh cluster/setup.sh [--tests] [--build FOLDER] [-DNAME=VALUE ...]" ;;
+    *) fail "unknown option $1; usage: sh cluster/setup.sh [--tests | --plots] [--build FOLDER] [-DNAME=VALUE ...]" ;;
     esac
     shift
 done
@@ -119,5 +125,6 @@ mkdir -p "$build" || fail "cannot make the folder $build"
 log=$build/setup.log
 : >"$log" || fail "cannot write $log"
 install_packages
+[ -z "$plots" ] || exit 0
 configure "$@"
 compile

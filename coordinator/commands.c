@@ -95,6 +95,31 @@ static const struct command commands[] = {
         .operands_max = 1,
         .run = inspect_run,
     },
+    {
+        .name = "synth",
+        .usage = "--preset NAME | --family F --layers N --embd N --heads N --ff N --type TYPE "
+                 "-o FILE [options]",
+        .summary = "make a model of any shape with random weights",
+        .details = "Such a model takes the time and the memory of a real one of its shape, and "
+                   "talks nonsense: for measuring without a download. The file is GGUF, readable "
+                   "by other programs, too; it grows as FILE.part. Memory does not grow with it.",
+        .groups = {&group_synth, &group_general},
+        .run = synth_run,
+    },
+    {
+        .name = "quantize",
+        .usage = "IN.gguf OUT.gguf --type q8_0|q4_0|q4_k|q6_k [options]",
+        .summary = "make a model file smaller",
+        .details =
+            "Writes the model again with its matrices in the given number format. What matters "
+            "more gets more: the token embedding and the output q6_k (q8_0 for q8_0); for q4_k, in "
+            "some layers the values and the way down q6_k; norms, biases and the choice of experts "
+            "f32. Rows that are no whole number of blocks become q8_0, or else f16.",
+        .groups = {&group_quantize, &group_general},
+        .operands_min = 2,
+        .operands_max = 2,
+        .run = quantize_run,
+    },
 };
 
 static const struct option_group *const no_command_groups[] = {&group_general, NULL};
@@ -142,6 +167,7 @@ static int parse_command(const struct command *c, int argc, char *const *argv, s
     TRY(options_parse(c->groups, argc, argv, s, &s->operands, err));
     if (s->help || s->version) return ERR_NONE;
     TRY(check_use(c, s, err));
+    TRY(link_emulation_parse(s->link_emulate, &s->emulation, err));
     return settings_read_environment(s, err);
 }
 

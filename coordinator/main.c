@@ -9,6 +9,8 @@
 #include "coordinator/commands.h"
 #include "engine/log.h"
 #include "proto/link.h"
+#include "worker/requantize.h"
+#include "worker/synth.h"
 #include "worker/worker.h"
 
 #include <pthread.h>
@@ -130,6 +132,7 @@ static int start_in_process(struct launch *l, const struct settings *s, struct e
                  : err_set(err, ERR_MEMORY, "no memory for %u stages", n);
     if (rc == ERR_NONE) {
         l->link = endpoints[0];
+        for (uint32_t i = 0; i <= n; i++) link_set_emulation(endpoints[i], &s->emulation);
         rc = start_threads(l, s, endpoints, n, err);
     }
     free(endpoints);
@@ -210,7 +213,8 @@ static int run_coordinator(struct launch *l, const struct command *command,
                            const struct settings *s)
 {
     struct err err = {.code = ERR_NONE};
-    const struct line_starter starter = {start_line, l};
+    const struct line_starter starter = {
+        .start = start_line, .ctx = l, .synth = synth_write, .quantize = requantize_file};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
     end_line(l, rc);
@@ -243,6 +247,7 @@ static int run_rank(const struct command *command, const struct settings *s)
             return err_exit_status((enum err_code)rc);
         }
         launch.mpi = launch.link != NULL;
+        if (launch.mpi) link_set_emulation(launch.link, &s->emulation);
     }
     if (launch.mpi && s->stages != 0) return refuse_stages(launch.link, s);
     if (launch.mpi && link_rank(launch.link) != 0) return run_worker(launch.link, s);

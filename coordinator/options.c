@@ -99,8 +99,9 @@ static int set_u64(const struct option *o, const char *value, uint64_t *to, stru
     char *end = NULL;
     errno = 0;
     unsigned long long x = strtoull(value, &end, 10);
-    CHECK(value[0] >= '0' && value[0] <= '9' && *end == '\0' && errno == 0, err, ERR_USAGE,
-          "--%s wants a whole number from 0 to 18446744073709551615, got '%s'", o->name, value);
+    CHECK(value[0] >= '0' && value[0] <= '9' && *end == '\0' && errno == 0 && x <= INT64_MAX, err,
+          ERR_USAGE, "--%s wants a whole number from 0 to %lld, got '%s'", o->name,
+          (long long)INT64_MAX, value);
     *to = x;
     return ERR_NONE;
 }

@@ -19,7 +19,7 @@ enum option_kind {
     OPTION_LIST,   /* struct option_list; may be given several times */
     OPTION_U32,    /* uint32_t */
     OPTION_I32,    /* int32_t */
-    OPTION_U64,    /* uint64_t; any value */
+    OPTION_U64,    /* uint64_t; up to 2^63 - 1, so that JSON can carry it */
     OPTION_F32,    /* float; finite */
     OPTION_CHOICE, /* int: which of the words in value, "f16|f32" */
 };

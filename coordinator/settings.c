@@ -27,6 +27,8 @@ static const struct option line_rows[] = {
     {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
      .unset = "what the work needs, at most what the model was trained for",
      .help = "positions of a sequence"},
+    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
+     .unset = "as many as the work has", .help = "sequences in the line at once; others wait"},
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
      .help = "number format of the key/value cache"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
@@ -39,6 +41,14 @@ static const struct option line_rows[] = {
      .help = "layers of each stage, by hand"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
      .help = "how far a waiting rank may back off"},
+    {"link-emulate", 0, OPTION_TEXT, AT(link_emulate), .value = "DELAY,RATE", .unset = "off",
+     .help = "delay and pace the batches of every hop as a slower wire would: 50us,1gbit or 50us or "
+             ",1gbit; control messages stay as fast as they are"},
+    {"stats", 0, OPTION_FLAG, AT(stats),
+     .help = "at the end, say where the time went: stages, hops, and what a token cost"},
+    {"trace", 0, OPTION_TEXT, AT(trace), .value = "FILE", .unset = "off",
+     .help = "write a timeline of all ranks (Chrome trace, for Perfetto and cluster/plot-trace)"},
+    {"trace-layers", 0, OPTION_FLAG, AT(trace_layers), .help = "with every layer in it"},
 };
 GROUP(group_line, line_rows, "Line");
 
@@ -134,7 +144,9 @@ static const struct option inspect_rows[] = {
      .help = "say what each of P ranks would hold; rank 0 coordinates, unless it is alone"},
     {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
      .unset = "what the model was trained for",
-     .help = "positions of the sequence that they make room for"},
+     .help = "positions of each sequence that they make room for"},
+    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
+     .unset = "1", .help = "sequences that they make room for"},
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
      .help = "number format of the key/value cache"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
@@ -153,6 +165,55 @@ static const struct option perplexity_rows[] = {
 };
 GROUP(group_perplexity, perplexity_rows, "Input and output");
 
+/* The limits keep a model's bytes below 2^63. */
+static const struct option synth_rows[] = {
+    {"preset", 0, OPTION_TEXT, AT(preset), .value = "NAME",
+     .help = "the shape of a published model: tinyllama-1.1b, llama-3.2-1b, llama-2-7b, gpt2-124m "
+             "or moe-8x1b; the flags below change it"},
+    {"family", 0, OPTION_TEXT, AT(shape.family), .value = "F",
+     .help = "the family, as general.architecture has it: llama, gpt2, ..."},
+    {"layers", 0, OPTION_U32, AT(shape.n_layer), .value = "N", .min = 1, .max = 4096, .unset = "",
+     .help = "layers"},
+    {"embd", 0, OPTION_U32, AT(shape.n_embd), .value = "N", .min = 1, .max = 1 << 18, .unset = "",
+     .help = "width"},
+    {"heads", 0, OPTION_U32, AT(shape.n_head), .value = "N", .min = 1, .max = 1 << 14, .unset = "",
+     .help = "heads of attention"},
+    {"heads-kv", 0, OPTION_U32, AT(shape.n_head_kv), .value = "N", .min = 1, .max = 1 << 14,
+     .unset = "as many as heads", .help = "key/value heads"},
+    {"head-dim", 0, OPTION_U32, AT(shape.head_dim), .value = "N", .min = 1, .max = 1 << 14,
+     .unset = "width / heads", .help = "width of a head"},
+    {"ff", 0, OPTION_U32, AT(shape.n_ff), .value = "N", .min = 1, .max = 1 << 20, .unset = "",
+     .help = "width inside the feed-forward network"},
+    {"experts", 0, OPTION_U32, AT(shape.n_expert), .value = "N", .min = 1, .max = 512,
+     .unset = "none", .help = "feed-forward networks side by side"},
+    {"experts-used", 0, OPTION_U32, AT(shape.n_expert_used), .value = "N", .min = 1, .max = 512,
+     .unset = "1", .help = "how many of them a token uses"},
+    {"ctx", 0, OPTION_U32, AT(shape.n_ctx), .value = "N", .min = 1, .max = 1 << 24,
+     .unset = "2048", .help = "the longest context"},
+    {"vocab", 0, OPTION_U32, AT(shape.n_vocab), .value = "N", .min = 1, .max = 1 << 24,
+     .unset = "the tokenizer's", .help = "tokens; those beyond the tokenizer's are never used"},
+    {"tied", 0, OPTION_FLAG, AT(shape.tied),
+     .help = "no output matrix: the token embedding serves as one"},
+    {"tokenizer", 0, OPTION_TEXT, AT(tokenizer), .value = "FILE",
+     .unset = "the demo model's", .help = "a GGUF file whose tokenizer the model gets"},
+    {"seed", 0, OPTION_U64, AT(sampling.seed), .value = "S", .unset = "0",
+     .help = "the same seed gives the same weights"},
+    {"type", 0, OPTION_CHOICE, AT(type), offsetof(struct settings, type_given),
+     .value = "f32|f16|bf16|q8_0|q4_0", .unset = "", .help = "number format of the matrices; needed"},
+    {"out", 'o', OPTION_TEXT, AT(out), .value = "FILE", .help = "the file to write; needed"},
+    {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
+     .unset = "the CPUs there are", .help = "threads that compute"},
+};
+GROUP(group_synth, synth_rows, "Model");
+
+static const struct option quantize_rows[] = {
+    {"type", 0, OPTION_CHOICE, AT(type), offsetof(struct settings, type_given),
+     .value = "q8_0|q4_0|q4_k|q6_k", .unset = "", .help = "number format of most matrices; needed"},
+    {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
+     .unset = "the CPUs there are", .help = "threads that compute"},
+};
+GROUP(group_quantize, quantize_rows, "Output");
+
 struct settings settings_default(void)
 {
     struct settings s = {.sampling = sampling_default(), .n_tokens = 128};
@@ -170,7 +231,10 @@ void settings_free(struct settings *s)
 
 const char settings_environment_help[] =
     "  TANDEM_BLOCK_SEED=N   hand out key/value blocks in a random order\n"
-    "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512)\n";
+    "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512)\n"
+    "  TANDEM_TEST_FAULT=[RANK:]PLACE:ACTION\n"
+    "                        at load, control, compute, prefill, decode or send: sleep so many ms,\n"
+    "                        error, or exit\n";
 
 int settings_read_environment(struct settings *s, struct err *err)
 {

@@ -6,6 +6,8 @@
 
 #include "coordinator/options.h"
 #include "coordinator/sample/sampler.h"
+#include "engine/recipe.h"
+#include "proto/link_emulate.h"
 
 enum { LOGIT_TOP_MAX = 1024, STAGES_MAX = 1023, SEQUENCES_MAX = 32 };
 
@@ -16,10 +18,14 @@ struct settings {
 
     /* the line */
     uint32_t ctx;                    /* 0: as much as the work needs */
-    uint32_t chunk, threads, stages; /* 0: not given */
+    uint32_t slots, chunk, threads, stages; /* 0: not given */
     const char *split;
     int kv;   /* enum kv_format */
     int idle; /* enum link_idle */
+    const char *link_emulate;
+    struct link_emulation emulation; /* what link_emulate says */
+    bool stats, trace_layers;
+    const char *trace;
 
     /* prompts */
     struct option_list prompts, ids;
@@ -38,6 +44,12 @@ struct settings {
     uint32_t top, beside, ranks; /* 0: not given */
     bool hash, pieces, special, tensors, json;
 
+    /* making model files */
+    const char *preset, *tokenizer;
+    struct model_shape shape;
+    int type; /* which word of --type */
+    bool type_given;
+
     struct option_list operands;
 
     /* from the environment, for tests */
@@ -47,7 +59,7 @@ struct settings {
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
     group_sampling, group_generate, group_logits, group_tokenize, group_detokenize, group_inspect,
-    group_perplexity;
+    group_perplexity, group_synth, group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */
 struct settings settings_default(void);

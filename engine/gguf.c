@@ -402,8 +402,8 @@ static int map_file(struct gguf *g, int fd, struct err *err)
           g->path);
     CHECK(st.st_size > 0, err, ERR_FILE, "%s: the file is empty: copy it again", g->path);
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    CHECK(map != MAP_FAILED, err, ERR_FILE, "%s: %" PRIu64 " bytes cannot be mapped: %s", g->path,
-          (uint64_t)st.st_size, strerror(errno));
+    CHECK(map != MAP_FAILED, err, errno == ENOMEM ? ERR_MEMORY : ERR_FILE,
+          "%s: %" PRIu64 " bytes cannot be mapped: %s", g->path, (uint64_t)st.st_size, strerror(errno));
     g->map = map;
     g->bytes = (uint64_t)st.st_size;
     return ERR_NONE;
@@ -665,6 +665,16 @@ static const uint8_t *array_element(const struct gguf_kv *kv, uint64_t index)
 {
     BUG_IF(!kv->is_array || index >= kv->count, "array index beyond the array");
     return kv->value + index * types[kv->type].bytes;
+}
+
+struct gguf_str gguf_kv_value(const struct gguf_kv *kv)
+{
+    const char *first = (const char *)kv->value;
+    if (kv->type != GGUF_STRING)
+        return (struct gguf_str){first, kv->count * types[kv->type].bytes};
+    if (kv->count == 0) return (struct gguf_str){first, 0};
+    const struct gguf_str last = load_str(kv->is_array ? kv->strings[kv->count - 1] : kv->value);
+    return (struct gguf_str){first, (size_t)(last.data + last.len - first)};
 }
 
 struct gguf_str gguf_array_str(const struct gguf_kv *kv, uint64_t index)

@@ -74,6 +74,9 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t index);
 struct gguf_str gguf_kv_key(const struct gguf_kv *kv);
 enum gguf_type gguf_kv_type(const struct gguf_kv *kv);         /* GGUF_ARRAY for arrays */
 enum gguf_type gguf_kv_element_type(const struct gguf_kv *kv); /* the element type of an array */
+/* gguf_kv_value() - the value's bytes as they stand in the file, of an array all elements (without
+ * their type and count), so that an entry can be copied. */
+struct gguf_str gguf_kv_value(const struct gguf_kv *kv);
 
 /* Typed look-ups. Each returns ERR_FILE naming key, found and wanted type when the key is present
  * with another type or a value out of range; an absent key leaves *out unchanged (so set the

@@ -3,8 +3,9 @@
  * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
  * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
  * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v]. Tables have no gaps:
- * entry i covers positions 32 i .. 32 i + 31. Stations before: batch (commands). Stations after:
- * layer (stores, attends). */
+ * entry i covers positions 32 i .. 32 i + 31.
+ *
+ * Stations before: batch (commands). Stations after: layer (stores, attends). */
 #ifndef TANDEM_ENGINE_KV_CACHE_H
 #define TANDEM_ENGINE_KV_CACHE_H
 

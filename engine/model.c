@@ -628,12 +628,11 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* What engine/stage takes for the rows of a batch, in the widest layer, since layers use it in turn:
- *   the residual (the last stage; elsewhere it lives in the caller's frame), its normed copy
- *   q, k, v and what attention gives, or the two hidden rows of the feed-forward
- *   the widest input quantised: for each 32 values as many bytes, a scale and a sum
- *   cosines and sines; a row group
- * and once: the wanted rows, the block tables and a mark for each sequence. */
+/* What engine/stage takes for the rows of a batch, in the widest layer, since layers use it in
+ * turn: the residual (the last stage; elsewhere it lives in the caller's frame), its normed copy q,
+ * k, v and what attention gives, or the two hidden rows of the feed-forward the widest input
+ * quantised: for each 32 values as many bytes, a scale and a sum cosines and sines; a row group and
+ * once: the wanted rows, the block tables and a mark for each sequence. */
 static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range range,
                                    const struct line_limits *limits)
 {
@@ -647,22 +646,9 @@ static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range ran
     uint64_t values = embd * (range.end == m->hp.n_layer ? 2 : 1) + wide +
                       (rotates ? m->hp.n_rot / 2 * UINT64_C(2) : 0);
     uint64_t row = values * sizeof(float) + (widest + 31) / 32 * 40 + 2 * sizeof(uint32_t);
-    uint64_t blocks =
-        (limits->n_ctx + KV_BLOCK_POSITIONS - UINT64_C(1)) / KV_BLOCK_POSITIONS;
+    uint64_t blocks = (limits->n_ctx + KV_BLOCK_POSITIONS - UINT64_C(1)) / KV_BLOCK_POSITIONS;
     return limits->rows_max * row + limits->wanted_max * sizeof(uint32_t) +
            limits->n_seqs * ((blocks + 2) * sizeof(uint32_t) + 1);
-}
-
-/* Besides those: one row of n_embd for each batch in flight and one more, as frames; and on the last
- * stage wanted_max rows of scores. */
-static uint64_t buffer_bytes(const struct model *m, struct layer_range range,
-                             const struct line_limits *limits)
-{
-    uint64_t frames = (limits->credits + UINT64_C(1)) * m->hp.n_embd * sizeof(float);
-    uint64_t scores = 0;
-    if (range.end == m->hp.n_layer)
-        scores = (uint64_t)limits->wanted_max * m->hp.n_vocab * sizeof(float);
-    return stage_buffer_bytes(m, range, limits) + limits->rows_max * frames + scores;
 }
 
 struct footprint model_footprint(const struct model *m, struct layer_range range,
@@ -673,6 +659,6 @@ struct footprint model_footprint(const struct model *m, struct layer_range range
     return (struct footprint){
         .weights = weights,
         .kv = kv_bytes(m, range, limits),
-        .buffers = buffer_bytes(m, range, limits),
+        .buffers = stage_buffer_bytes(m, range, limits),
     };
 }

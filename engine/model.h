@@ -63,7 +63,8 @@ typedef int model_visit_fn(void *ctx, const struct tensor_row *row, uint32_t lay
 int model_visit_range(const struct model *m, struct layer_range range, model_visit_fn *visit, void *ctx,
                       struct err *err);
 
-/* What one stage needs, in bytes. weights: packed as the stage will hold them. */
+/* What one stage needs, in bytes. weights: packed as the stage will hold them. buffers: of engine/stage;
+ * the worker around it takes more (proto/stage_bytes.h). */
 struct footprint {
     uint64_t weights, kv, buffers;
 };

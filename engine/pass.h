@@ -3,8 +3,9 @@
  *
  * All threads of the team walk the same code. An operation takes its share of rows or panels and
  * returns without waiting; team_wait() stands where another thread's result is needed. How work is
- * shared never changes an order of sums. Station before: stage. Stations after: kernels. Used by
- * layer and stage. */
+ * shared never changes an order of sums.
+ *
+ * Station before: stage. Stations after: kernels. Used by layer and stage. */
 #ifndef TANDEM_ENGINE_PASS_H
 #define TANDEM_ENGINE_PASS_H
 
@@ -26,11 +27,11 @@ struct row_group {
 struct buffers {
     float *x;      /* [rows][n_embd] the residual stream; NULL where the caller's out serves */
     float *normed; /* [rows][n_embd] */
-    float *wide; /* attention: [rows][q k v], then [rows][heads]; feed-forward: [rows][ff] twice */
-    int8_t
-        *q8; /* [rows][widest input] quantised activations, their scales and sums a block of 32 */
-    float *q8_scale;
-    int32_t *q8_sum;
+    /* Attention: [rows][q k v], then [rows][heads]. Feed-forward: [rows][ff] twice. */
+    float *wide;
+    int8_t *q8;               /* [rows][widest input] quantised activations */
+    float *q8_scale;          /* [rows][widest input / 32] */
+    int32_t *q8_sum;          /* [rows][widest input / 32] */
     float *cos, *sin;         /* [rows][n_rot / 2] */
     struct row_group *groups; /* [rows] */
     uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */

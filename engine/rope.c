@@ -1,9 +1,11 @@
 /* rope - see rope.h.
  *
  *   frequency[j] = base^(-2j / n_rot) / factor[j]
- *   linear: frequency / f.  YaRN: frequency (keep_j + (1 - keep_j) / f), where pairs that turn
- * often within the original context keep their frequency and slow ones are interpolated (Peng et
- * al., "YaRN", 2023). */
+ *   linear: frequency[j] / f
+ *   YaRN:   frequency[j] (keep[j] + (1 - keep[j]) / f)
+ *
+ * YaRN (Peng et al., 2023): pairs that turn often within the original context keep their frequency,
+ * slow ones are interpolated, and a ramp lies between. */
 #include "engine/rope.h"
 
 #include "engine/fmath.h"

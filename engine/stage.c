@@ -254,13 +254,23 @@ static void score_rows(const struct stage *st, const struct pass *p, struct team
     pass_product(p, t, head, &in, &(struct output){.y = out, .stride = n_vocab});
 }
 
+static void report_layer(const struct stage *st, const struct team *t, uint32_t layer)
+{
+    if (!st->config.progress_layers || st->config.progress == NULL || t->id != 0) return;
+    st->config.progress(st->config.progress_ctx, layer, 0, 0);
+}
+
 static void run(const struct stage *st, const struct pass *p, struct team *t, const float *in,
                 float *out)
 {
     enter_rows(st, p, t, in);
-    for (uint32_t layer = st->config.range.first; layer < st->config.range.end; layer++)
+    for (uint32_t layer = st->config.range.first; layer < st->config.range.end; layer++) {
+        report_layer(st, t, layer);
         layer_forward(p, t, layer);
-    if (st->has_output && p->batch->n_wanted > 0) score_rows(st, p, t, out);
+    }
+    if (!st->has_output || p->batch->n_wanted == 0) return;
+    report_layer(st, t, st->config.range.end);
+    score_rows(st, p, t, out);
 }
 
 int stage_forward(struct stage *st, const struct batch *b, const float *in, float *out,

@@ -12,6 +12,8 @@
 #include "engine/isa.h"
 #include "engine/model.h"
 
+#include <stdbool.h>
+
 struct stage;
 
 /* progress() is called by the opening or forwarding thread at least every 50 ms where the work allows it:
@@ -27,6 +29,7 @@ struct stage_config {
     uint32_t threads; /* >= 1 */
     stage_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
+    bool progress_layers; /* call it, too, when each layer of a pass begins, and, as layer n_layer, the output head */
 };
 
 /* stage_open() - read and pack the range's tensors, take the KV pool and the buffers.

@@ -2,8 +2,10 @@
  *
  * Matrices become panels in the file's number format (kernels.h), vectors and position rows f32.
  * Packing reads the mapped file once, front to back, and gives its pages back as it goes: the peak
- * is what is held and a few megabytes. Stations before: model (which tensors), kernels (pack).
- * Stations after: layer and stage. */
+ * is what is held and a few megabytes. Tensor data must be a map of a file, as gguf gives it: pages
+ * that are given back are read again from the file.
+ *
+ * Stations before: model (which tensors), kernels (pack). Stations after: layer and stage. */
 #ifndef TANDEM_ENGINE_WEIGHTS_H
 #define TANDEM_ENGINE_WEIGHTS_H
 

@@ -37,6 +37,7 @@ done
 
 : "${TANDEM_TEST_DATA:=$top/../shared/data}"
 export TANDEM_TEST_DATA
+# shellcheck source=../cluster/mpi_env.sh
 . "$top/cluster/mpi_env.sh"
 logs=
 status=0

@@ -1,7 +1,7 @@
 /* exec - see exec.h. */
 #include "worker/exec.h"
 
-#include "proto/frame_sizes.h"
+#include "proto/stage_bytes.h"
 #include "worker/scores.h"
 
 #include <stdlib.h>
@@ -24,13 +24,15 @@ struct exec {
     float *scores;
     float *id_scores;
     uint32_t pairs_max, id_scores_max;
+    uint64_t bytes; /* of all of these */
 };
 
-static int take(void **out, size_t count, size_t size, const char *what, struct err *err)
+static int take(struct exec *x, void **out, size_t count, size_t size, const char *what, struct err *err)
 {
     size_t bytes = (count * size + 63) & ~(size_t)63;
     *out = aligned_alloc(64, bytes);
     CHECK(*out != NULL, err, ERR_MEMORY, "no memory for %zu bytes of %s", bytes, what);
+    x->bytes += bytes;
     return ERR_NONE;
 }
 
@@ -39,17 +41,18 @@ static int take_answers(struct exec *x, struct err *err)
     const struct exec_config *c = &x->config;
     x->heads_max = c->limits.wanted_max + c->limits.credits;
     x->pairs_max = frame_pairs_max(x->heads_max, c->n_vocab);
-    x->id_scores_max = BATCH_HEAD_MAX / 4;
+    x->id_scores_max = ASKED_IDS_MAX;
     TRY(score_selector_open(&x->selector, c->n_vocab, err));
-    TRY(take((void **)&x->heads, x->heads_max, sizeof *x->heads, "score heads", err));
+    x->bytes += score_selector_bytes(c->n_vocab);
+    TRY(take(x, (void **)&x->heads, x->heads_max, sizeof *x->heads, "score heads", err));
     size_t pairs = (size_t)x->pairs_max + c->n_vocab;
-    TRY(take((void **)&x->ids, pairs, sizeof *x->ids, "score ids", err));
-    TRY(take((void **)&x->scores, pairs, sizeof *x->scores, "scores", err));
-    TRY(take((void **)&x->id_scores, x->id_scores_max, sizeof *x->id_scores, "scores", err));
+    TRY(take(x, (void **)&x->ids, pairs, sizeof *x->ids, "score ids", err));
+    TRY(take(x, (void **)&x->scores, pairs, sizeof *x->scores, "scores", err));
+    TRY(take(x, (void **)&x->id_scores, x->id_scores_max, sizeof *x->id_scores, "scores", err));
     x->kept = calloc(c->limits.credits, sizeof *x->kept);
     CHECK(x->kept != NULL, err, ERR_MEMORY, "no memory for score rows");
     for (uint32_t i = 0; i < c->limits.credits; i++)
-        TRY(take((void **)&x->kept[i].rows, (size_t)c->limits.wanted_max * c->n_vocab,
+        TRY(take(x, (void **)&x->kept[i].rows, (size_t)c->limits.wanted_max * c->n_vocab,
                  sizeof(float), "score rows", err));
     return ERR_NONE;
 }
@@ -80,6 +83,11 @@ void exec_close(struct exec *x)
     free(x->scores);
     free(x->id_scores);
     free(x);
+}
+
+uint64_t exec_bytes(const struct exec *x)
+{
+    return x->bytes;
 }
 
 static int check_limits(const struct exec *x, const struct msg_batch *b,

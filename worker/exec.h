@@ -23,6 +23,9 @@ struct exec_config {
 int exec_open(struct exec **out, const struct exec_config *config, struct err *err);
 void exec_close(struct exec *x); /* NULL is allowed */
 
+/* exec_bytes() - what it has taken: proto/stage_bytes.h says the same before. */
+uint64_t exec_bytes(const struct exec *x);
+
 /* exec_batch() - run b, which came in as view, and fill out (64-byte aligned, capacity bytes); *len is what to send.
  * Not the last stage: the same head, then this stage's rows. The last stage: a RESULT.
  * Returns what stage_forward() and score_select() return; ERR_PEER for a batch that breaks the line's limits.

@@ -7,15 +7,20 @@
 
 #include "coordinator/settings.h"
 #include "engine/err.h"
+#include "engine/recipe.h"
 #include "proto/link.h"
 
-/* How a front gets its line: main knows whether the workers are other ranks or threads of this
- * process. */
+/* What main lends to the fronts, since it alone knows the workers. How a front gets its line: main
+ * knows whether the workers are other ranks or threads of this process. */
 struct line_starter {
     /* start() - let the workers begin; *link: the coordinator's endpoint, which stays the
      * starter's. Called once, when all that can fail without a line has been tried. */
     int (*start)(void *ctx, const struct settings *settings, struct link **link, struct err *err);
     void *ctx;
+    /* synth(), quantize() - make a model file; these compute, so the worker room has them. The
+     * contracts are those of worker/synth.h and worker/requantize.h. */
+    int (*synth)(const struct synth_order *order, struct made_file *made, struct err *err);
+    int (*quantize)(const struct quantize_order *order, struct made_file *made, struct err *err);
 };
 
 /* A command from begin to end; results to standard output, all else to standard error. The caller
@@ -23,6 +28,7 @@ struct line_starter {
 typedef int front_run_fn(const struct settings *settings, const struct line_starter *starter,
                          struct err *err);
 
-front_run_fn generate_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run;
+front_run_fn generate_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
+    synth_run, quantize_run;
 
 #endif

@@ -295,6 +295,7 @@ static int run(struct generation *g, const struct settings *settings,
     uint32_t n_ctx;
     TRY(session_open(&g->session, settings, starter, err));
     TRY(prepare(g, &n_ctx, err));
+    g->session.tokens_only = true;
     TRY(session_start(&g->session, n_ctx, g->session.n_prompts, err));
     for (uint32_t i = 0; i < g->session.n_prompts; i++) TRY(submit(g, i, err));
     for (;;) {

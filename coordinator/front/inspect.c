@@ -5,8 +5,9 @@
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/output.h"
+#include "coordinator/line/capacity.h"
 #include "coordinator/text/tokenizer.h"
-#include "engine/batch.h"
+#include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/plan.h"
 #include "engine/quant_formats.h"
@@ -42,6 +43,7 @@ struct inspection {
     struct rank_share *shares; /* [n_shares]: the ranks that hold anything */
     uint32_t n_shares;
     uint32_t n_ctx;
+    struct memory_limits memory; /* of this process */
 };
 
 /* ---- counting ---- */
@@ -71,7 +73,7 @@ static int count_tensor(void *ctx, const struct tensor_row *row, uint32_t layer,
     return ERR_NONE;
 }
 
-/* share_out() - the ranges of the ranks, and what each needs for one sequence of n_ctx. */
+/* share_out() - the ranges of the ranks, and what each needs for sequences of n_ctx. */
 static int share_out(struct inspection *in, struct err *err)
 {
     const struct settings *set = in->settings;
@@ -88,19 +90,19 @@ static int share_out(struct inspection *in, struct err *err)
         n = STAGES_MAX;
         rc = plan_by_hand(m, set->split, &n, ranges, err);
     }
-    in->n_shares = rc == ERR_NONE ? n : 0;
     const bool alone = set->ranks <= 1 && n == 1;
-    const struct line_limits limits = {.n_ctx = in->n_ctx,
-                                       .n_seqs = 1,
-                                       .n_blocks = (in->n_ctx + KV_BLOCK_POSITIONS - 1) /
-                                                   KV_BLOCK_POSITIONS,
-                                       .rows_max = 512,
-                                       .wanted_max = 1,
-                                       .credits = n + 1,
-                                       .kv = (enum kv_format)set->kv};
+    const struct capacity_wish wish = {.model = m,
+                                       .n_stages = n,
+                                       .n_ctx = in->n_ctx,
+                                       .n_seqs = set->slots,
+                                       .kv = (enum kv_format)set->kv,
+                                       .tokens_only = true};
+    struct line_limits limits;
+    if (rc == ERR_NONE) rc = capacity_settle(&wish, &limits, err);
+    in->n_shares = rc == ERR_NONE ? n : 0;
     for (uint32_t i = 0; i < in->n_shares; i++)
-        in->shares[i] = (struct rank_share){alone ? 0 : i + 1, ranges[i],
-                                            model_footprint(m, ranges[i], &limits)};
+        in->shares[i] =
+            (struct rank_share){alone ? 0 : i + 1, ranges[i], capacity_need(m, ranges[i], &limits)};
     free(ranges);
     return rc;
 }
@@ -113,6 +115,7 @@ static int inspect(struct inspection *in, struct err *err)
     CHECK(in->layers != NULL, err, ERR_MEMORY, "no memory for %u layers", hp->n_layer);
     const struct layer_range all = {0, hp->n_layer};
     TRY(model_visit_range(in->model, all, count_tensor, in, err));
+    memory_read_limits(&in->memory, 1, "");
     in->n_ctx = in->settings->ctx != 0 ? in->settings->ctx : hp->n_ctx_train;
     TRY(share_out(in, err));
     /* A file without a vocabulary is still a model. */
@@ -217,24 +220,39 @@ static int print_places(const struct inspection *in, struct err *err)
     return print_tally("total", &in->total, err);
 }
 
+static uint64_t share_bytes(const struct rank_share *s)
+{
+    return capacity_total(&s->needs) + CAPACITY_PROGRAM_BYTES;
+}
+
+static int print_share(const struct rank_share *s, uint64_t may, struct err *err)
+{
+    char layers[32], b[5][OUTPUT_BYTES_TEXT];
+    snprintf(layers, sizeof layers, "%u..%u", s->range.first, s->range.end - 1);
+    return output_printf(
+        err, "%4u  %-9s  %10s  %10s  %10s  %10s  %10s%s\n", s->rank, layers,
+        output_bytes(s->needs.weights, b[0]), output_bytes(s->needs.kv, b[1]),
+        output_bytes(s->needs.buffers, b[2]), output_bytes(CAPACITY_PROGRAM_BYTES, b[3]),
+        output_bytes(share_bytes(s), b[4]), share_bytes(s) > may ? "  more than here" : "");
+}
+
+/* What a rank needs stands beside what this very process may have, since the ranks' hosts are not
+ * known here; each start checks it with the ranks themselves. */
 static int print_shares(const struct inspection *in, struct err *err)
 {
-    TRY(output_printf(
-        err,
-        "\nmemory of each rank, for one sequence of %u tokens\n%4s  %-9s  %10s  %10s  %10s  %10s\n",
-        in->n_ctx, "rank", "layers", "weights", "kv", "buffers", "together"));
+    const uint32_t slots = in->settings->slots > 0 ? in->settings->slots : 1;
+    const char *limit;
+    const uint64_t may = memory_smallest(&in->memory, &limit);
+    char bytes[OUTPUT_BYTES_TEXT];
+    TRY(output_printf(err, "\nmemory of each rank, for %u sequence%s of %u tokens\n", slots,
+                      slots == 1 ? "" : "s", in->n_ctx));
+    TRY(output_printf(err, "%4s  %-9s  %10s  %10s  %10s  %10s  %10s\n", "rank", "layers", "weights",
+                      "kv", "buffers", "program", "together"));
     if (in->n_shares > 0 && in->shares[0].rank != 0)
-        TRY(output_printf(err, "%4d  the coordinator: none\n", 0));
-    for (uint32_t i = 0; i < in->n_shares; i++) {
-        const struct rank_share *s = &in->shares[i];
-        char layers[32], b[4][OUTPUT_BYTES_TEXT];
-        snprintf(layers, sizeof layers, "%u..%u", s->range.first, s->range.end - 1);
-        TRY(output_printf(err, "%4u  %-9s  %10s  %10s  %10s  %10s\n", s->rank, layers,
-                          output_bytes(s->needs.weights, b[0]), output_bytes(s->needs.kv, b[1]),
-                          output_bytes(s->needs.buffers, b[2]),
-                          output_bytes(s->needs.weights + s->needs.kv + s->needs.buffers, b[3])));
-    }
-    return ERR_NONE;
+        TRY(output_printf(err, "%4d  the coordinator: little\n", 0));
+    for (uint32_t i = 0; i < in->n_shares; i++) TRY(print_share(&in->shares[i], may, err));
+    if (may == MEMORY_UNLIMITED) return ERR_NONE;
+    return output_printf(err, "a process may have %s here (%s)\n", output_bytes(may, bytes), limit);
 }
 
 static int print_tensors(const struct inspection *in, struct err *err)
@@ -290,10 +308,11 @@ static json_t *shares_json(const struct inspection *in)
         const struct rank_share *s = &in->shares[i];
         json_array_append_new(
             array,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "rank", (json_int_t)s->rank, "first_layer",
-                      (json_int_t)s->range.first, "end_layer", (json_int_t)s->range.end,
-                      "weight_bytes", (json_int_t)s->needs.weights, "kv_bytes",
-                      (json_int_t)s->needs.kv, "buffer_bytes", (json_int_t)s->needs.buffers));
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", (json_int_t)s->rank,
+                      "first_layer", (json_int_t)s->range.first, "end_layer",
+                      (json_int_t)s->range.end, "weight_bytes", (json_int_t)s->needs.weights,
+                      "kv_bytes", (json_int_t)s->needs.kv, "buffer_bytes",
+                      (json_int_t)s->needs.buffers, "need_bytes", (json_int_t)share_bytes(s)));
     }
     return array;
 }
@@ -336,19 +355,28 @@ static json_t *hparams_json(const struct hparams *hp)
                      scaling_name(hp->rope_scaling), "rope_factor", (double)hp->rope_factor);
 }
 
+static json_t *memory_json(const struct memory_limits *memory)
+{
+    const char *limit;
+    const uint64_t may = memory_smallest(memory, &limit);
+    if (may == MEMORY_UNLIMITED) return json_null();
+    return json_pack("{s:I, s:o}", "bytes", (json_int_t)may, "limit",
+                     output_json_text(limit, strlen(limit)));
+}
+
 static json_t *inspection_json(const struct inspection *in)
 {
     const struct model *m = in->model;
     const char *path = gguf_path(m->file);
     struct gguf_str name = model_name(m);
     json_t *root = json_pack(
-        "{s:o, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "file",
+        "{s:o, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "file",
         output_json_text(path, strlen(path)), "file_bytes", (json_int_t)gguf_file_bytes(m->file),
         "name", output_json_text(name.data, name.len), "family", m->family->name, "dimensions",
         hparams_json(&m->hp), "tokenizer", tokenizer_json(in->tokenizer), "total",
         tally_json(&in->total), "input", tally_json(&in->input), "every_rank",
         tally_json(&in->every), "layers", layers_json(in), "output", tally_json(&in->output), "ctx",
-        (json_int_t)in->n_ctx, "ranks", shares_json(in));
+        (json_int_t)in->n_ctx, "ranks", shares_json(in), "memory", memory_json(&in->memory));
     if (in->settings->tensors) json_object_set_new(root, "tensors", tensors_json(in));
     return root;
 }

@@ -44,13 +44,14 @@ static void print_stage(const struct line_stage *st, int width)
 
 static void print_stage_times(const struct line_stage *st)
 {
-    char sent[OUTPUT_BYTES_TEXT];
+    char sent[OUTPUT_BYTES_TEXT], resident[OUTPUT_BYTES_TEXT];
     fprintf(stderr,
             "rank %d: %" PRIu64 " rows, computed %.1f ms, waited %.1f ms, sent %s in %" PRIu64
-            " messages in %.1f ms, loaded in %.1f ms\n",
+            " messages in %.1f ms, loaded in %.1f ms, resident at most %s\n",
             st->rank, st->report.rows, ms(st->report.compute_ns), ms(st->report.wait_ns),
             output_bytes(st->report.sent_bytes, sent), st->report.sent_messages,
-            ms(st->report.send_ns), ms(st->load_ns));
+            ms(st->report.send_ns), ms(st->load_ns),
+            output_bytes(st->report.rss_bytes, resident));
 }
 
 static void print_totals(const struct line_counts *c, const struct line_times *t)

@@ -2,6 +2,8 @@
 #include "coordinator/front/line_session.h"
 
 #include "coordinator/front/input.h"
+#include "coordinator/front/stats_report.h"
+#include "coordinator/front/trace_file.h"
 #include "engine/log.h"
 
 #include <stdlib.h>
@@ -29,6 +31,7 @@ void session_close(struct session *s)
 {
     progress_bar_erase(&s->bar);
     line_close(s->line);
+    if (s->trace != NULL) fclose(s->trace);
     for (uint32_t i = 0; i < s->n_prompts; i++) token_list_free(&s->prompts[i]);
     free(s->prompts);
     tokenizer_close(s->tokenizer);
@@ -116,21 +119,36 @@ static void show_load(void *ctx, uint64_t done, uint64_t total)
     progress_bar_show(&s->bar, "loading", done, total);
 }
 
+/* least_context() - the longest prompt and a token. */
+static uint32_t least_context(const struct session *s)
+{
+    size_t longest = 0;
+    for (uint32_t i = 0; i < s->n_prompts; i++)
+        if (s->prompts[i].n > longest) longest = s->prompts[i].n;
+    return longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
+}
+
 int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err *err)
 {
     const struct settings *set = s->settings;
+    const uint32_t slots = set->slots != 0 ? set->slots : SEQUENCES_MAX;
     const uint64_t began_ns = session_now_ns();
     line_catch_signals();
     log_set_who("coordinator");
+    if (set->trace != NULL) TRY(trace_file_open(&s->trace, set->trace, err));
     TRY(s->starter->start(s->starter->ctx, set, &s->link, err));
     const struct line_config config = {
         .model = s->model,
         .split = set->split,
         .n_ctx = n_ctx,
-        .n_seqs = n_seqs < SEQUENCES_MAX ? n_seqs : SEQUENCES_MAX,
+        .n_ctx_min = least_context(s),
+        .n_seqs = n_seqs < slots ? n_seqs : slots,
+        .tokens_only = s->tokens_only,
         .chunk = set->chunk,
         .threads = set->threads,
         .kv = (enum kv_format)set->kv,
+        .measure = set->stats || set->trace != NULL,
+        .trace_layers = set->trace != NULL && set->trace_layers,
         .shuffle_blocks = set->shuffle_blocks,
         .shuffle_seed = set->shuffle_seed,
         .on_load = show_load,
@@ -143,11 +161,20 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
     return ERR_NONE;
 }
 
+static int write_trace(struct session *s, struct err *err)
+{
+    if (s->trace == NULL) return ERR_NONE;
+    FILE *file = s->trace;
+    s->trace = NULL;
+    return trace_file_write(file, s->settings->trace, s->line, s->model->hp.n_layer, err);
+}
+
 int session_finish(struct session *s, struct err *err)
 {
     progress_bar_erase(&s->bar);
     s->times.done_ns = session_now_ns();
     TRY(line_stop(s->line, err));
     if (!s->settings->quiet) line_report_print(s->line, &s->times, s->settings->verbose);
-    return ERR_NONE;
+    if (s->settings->stats) TRY(stats_report_print(s->line, err));
+    return write_trace(s, err);
 }

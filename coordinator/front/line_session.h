@@ -13,6 +13,8 @@
 #include "coordinator/line/line.h"
 #include "coordinator/text/tokenizer.h"
 
+#include <stdio.h>
+
 struct session {
     const struct settings *settings;
     const struct line_starter *starter;
@@ -20,8 +22,10 @@ struct session {
     struct tokenizer *tokenizer;
     struct token_list *prompts; /* [n_prompts] */
     uint32_t n_prompts;
+    bool tokens_only; /* the front's to set: it will not ask for LINE_SCORES */
     struct link *link; /* the starter's */
     struct line *line;
+    FILE *trace; /* --trace, until it is written */
     struct progress_bar bar;
     struct line_times times; /* first_token_ns and prompts_done_ns are the front's to set */
 };
@@ -46,7 +50,8 @@ int session_check_prompts(const struct session *s, uint32_t n_ctx, struct err *e
  */
 int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err *err);
 
-/* session_finish() - stop the line; then, unless -q, who did what, and how fast. */
+/* session_finish() - stop the line; then, unless -q, who did what, and how fast; and what --stats and
+ * --trace asked for. */
 int session_finish(struct session *s, struct err *err);
 
 uint64_t session_now_ns(void);

@@ -56,7 +56,7 @@ enum {
     KV_FORMAT_COUNT = KV_F32 + 1,
 };
 
-/* GELU = x / (1 + exp(-2 SCALE (x + CUBE x^3))); SCALE = sqrt(2 / pi). */
+/* Of GELU, see KERNEL_ACTIVATE: sqrt(2 / pi), and what stands before the cube. */
 #define GELU_SCALE 0.7978845608028654F
 #define GELU_CUBE 0.044715F
 
@@ -125,15 +125,21 @@ struct attention_tile {
  * Pairs are (2i, 2i + 1) (interleaved) or (i, i + n_rot / 2) (half). cos, sin: [n_rot / 2]. */
 #define KERNEL_ROPE(name) void name(float *head, const float *cos, const float *sin, size_t n_rot)
 
-/* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]). SiLU x / (1 + exp(-x)); GELU
- * (tanh form), as x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), which is the same by 1 + tanh(y)
- * = 2 / (1 + exp(-2 y)). */
+/* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]).
+ * SiLU: x / (1 + exp(-x)). GELU, tanh form: x / (1 + exp(-2 y)), y = SCALE (x + CUBE x^3), which is
+ * 0.5 x (1 + tanh(y)). */
 #define KERNEL_ACTIVATE(name) void name(float *x, const float *up, size_t n)
 
-/* attention: take one tile. For each query: s[p] = scale * (q . K[p]), m = max s, e[p] = exp(s[p] -
- * m), t = sum of e, a = sum of e[p] V[p], over the positions that it sees; then with M = max(max,
- * m): sum = sum exp(max - M) + t exp(m - M), acc = acc exp(max - M) + a exp(m - M), max = M. Tiles
- * come in ascending order. A query that sees none of the tile is left alone. */
+/* attention: take one tile; tiles come in ascending order. For each query, over the positions that
+ * it sees:
+ *
+ *   s[p] = scale * (q . K[p]);  m = max s;  e[p] = exp(s[p] - m);  t = sum e;  a = sum e[p] V[p]
+ *
+ * and then, with M = max(max, m):
+ *
+ *   sum = sum exp(max - M) + t exp(m - M);  acc = acc exp(max - M) + a exp(m - M);  max = M
+ *
+ * n_valid ascends from query to query. A query that sees none of the tile is left alone. */
 #define KERNEL_ATTENTION(name)                                                                     \
     void name(struct attention_queries *queries, const struct attention_tile *tile)
 
@@ -198,6 +204,7 @@ void kernels_init(struct kernels *k, enum isa isa);
 /* kernels_find_format() - the kernels of a number format; NULL where there are none. */
 const struct format_kernels *kernels_find_format(const struct kernels *k, uint32_t format);
 
+/* panels_count() - panels of a matrix. */
 static inline size_t panels_count(size_t n_out)
 {
     return (n_out + PANEL_ROWS - 1) / PANEL_ROWS;

@@ -11,6 +11,7 @@ TANDEM=$1
 TOOLS=$2
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 top=$(cd "$here/../.." && pwd) || exit 1
+# shellcheck source=../../cluster/mpi_env.sh
 . "$top/cluster/mpi_env.sh"
 
 work=$(mktemp -d) || exit 1

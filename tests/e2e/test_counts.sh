@@ -4,6 +4,7 @@
 #   sh test_counts.sh TANDEM TOOLS
 #
 # Reads the line that -v prints: "counts: batches B, rows R, home H bytes for S score rows, overlapped O".
+# shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # count NAME - the number behind or before it in the counts line of the last run.

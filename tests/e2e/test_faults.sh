@@ -5,6 +5,7 @@
 #
 # Under mpirun the status that counts is the coordinator's own, which mpirun may replace: a small shell around the
 # coordinator writes it down. TANDEM_TEST_FAULT (worker/fault.h) makes workers slow where a test needs the time.
+# shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 limit_s=30
@@ -117,8 +118,11 @@ wrong_prompts() {
 # More than 500 MB of weights, which take no disk.
 no_memory() {
     model big zero=1 embd=2048 ff=8192 layers=2 vocab=1000
-    run sh -c 'ulimit -v 700000 && exec "$@"' sh "$TANDEM" generate -q -m "$made" --ids 1 -n 1
-    expect_error "no memory is said, not a crash" 3 'memory'
+    # Enough to map the file once, but not again in the worker's part; enough to map it, but not to pack its tensors.
+    for kib in 700000 1300000; do
+        run sh -c 'ulimit -v "$0" && exec "$@"' $kib "$TANDEM" generate -q -m "$made" --ids 1 -n 1
+        expect_error "no memory at $kib KiB is said, not a crash" 3 'memory'
+    done
     rm -f "$work/coordinator"
     NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
         -n 1 sh "$work/note_status.sh" "$TANDEM" generate -q -m "$made" --ids 1 -n 1 : \
@@ -189,7 +193,8 @@ kill_worker() {
     kill "-$2" "$victim" || not_ok "$1" "there is no rank $3 to kill"
     wait_for 10 line_names
     took=$(($(now_ms) - began))
-    if [ "$took" -le "$5" ]; then ok "$1: the line comes within $5 ms"; else not_ok "$1: the line comes within $5 ms" "after $took ms"; fi
+    echo "-- after $took ms"
+    if [ "$took" -le "$5" ]; then ok "$1: the line comes within $5 ms"; else not_ok "$1: the line comes within $5 ms" "too late"; fi
     nobody_left "$1: no rank is left after 3 s"
     line_end
     expect_error "$1: rank $3 is named" "$4" "worker $3 @"

@@ -2,6 +2,7 @@
 # test_generate - the commands as a user meets them: known texts come out, options do what they say.
 #
 #   sh test_generate.sh TANDEM TOOLS
+# shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 prompt='Once upon a time'

@@ -8,9 +8,12 @@ tandem_test(test_families unit SOURCES engine/test_families.c LINK engine_model)
 tandem_test(test_model unit SOURCES engine/test_model.c LINK engine_model)
 target_link_options(test_model PRIVATE -Wl,--wrap=malloc,--wrap=calloc)
 tandem_test(test_plan unit SOURCES engine/test_plan.c LINK engine_model)
+tandem_test(test_memory unit SOURCES engine/test_memory.c LINK engine_model)
 tandem_test(test_fmath unit SOURCES engine/test_fmath.c LINK engine_base m)
 
 # The compute half: kernels, KV cache, one stage.
 tandem_test(test_kernels kernels SOURCES engine/test_kernels.c LINK engine_compute)
 tandem_test(test_kv_cache unit SOURCES engine/test_kv_cache.c LINK engine_compute)
 tandem_test(test_stage unit SOURCES engine/test_stage.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 300)
+# Two threads a team, beside whatever else ctest runs: a thread that waits must not spin.
+set_tests_properties(test_stage PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)

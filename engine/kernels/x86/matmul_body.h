@@ -1,12 +1,12 @@
 /* matmul_body - packed products, written once for every vector width; included by one file of each
  * instruction set after its simd_*.h.
  *
- *   y[r][o] = sum over k of W[o][k] * x[r][k]: one lane per output row, k ascending, one
- * accumulator a lane
+ *   y[r][o] = sum over k of W[o][k] * x[r][k]
  *
- * A tile is some rows times some panels, held in registers. Which tile an output falls into changes
- * nothing of its sum, so a batch is cut into tiles as speed likes. Where a group of panels is not
- * full, its last panel stands in for the missing ones and is not stored again. */
+ * One lane per output row, k ascending, one accumulator a lane (kernels.h, "Order"). A tile is some
+ * rows times some panels, held in registers. Which tile an output falls into changes nothing of its
+ * sum, so a batch is cut into tiles as speed likes. Where a group of panels is not full, its last
+ * panel stands in for the missing ones and is not stored again. */
 #include "engine/kernels/kernels.h"
 
 #include <string.h>
