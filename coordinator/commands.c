@@ -59,6 +59,22 @@ static const struct command commands[] = {
         .run = perplexity_run,
     },
     {
+        .name = "bench",
+        .usage = "-m MODEL [--pp 128,512] [--tg 64] [--seqs 1,2,4,8] [options]",
+        .summary = "measure a line: tokens a second, where the time goes, what a hop costs",
+        .details =
+            "Reads prompts of random tokens (pp) and generates tokens (tg), which no end token "
+            "stops, and prints median and spread. Then it measures what the line could do at best: "
+            "how fast each stage can read its weights (decoding one sequence reads all that it "
+            "needs of them for each token), and what plain MPI messages of the same sizes take "
+            "between neighbours. A hop's latency counts from the frame being handed to the link "
+            "until the next rank, which waited for it, has it.",
+        .groups = {&group_model, &group_bench, &group_line, &group_general},
+        .needs_model = true,
+        .needs_line = true,
+        .run = bench_run,
+    },
+    {
         .name = "tokenize",
         .usage = "-m MODEL [-p TEXT | -f FILE] [options]",
         .summary = "turn text into token ids",
@@ -85,7 +101,7 @@ static const struct command commands[] = {
     },
     {
         .name = "inspect",
-        .usage = "FILE [options]",
+        .usage = "FILE [options] | --families",
         .summary = "say what a model file holds, and what each rank would hold of it",
         .details = "Prints family, dimensions, tokenizer, number formats and bytes of each layer, "
                    "and the memory "
@@ -153,9 +169,9 @@ static int add_hint(int rc, const struct command *command, struct err *err)
 
 static int check_use(const struct command *c, const struct settings *s, struct err *err)
 {
-    const uint32_t n = s->operands.n;
+    const uint32_t n = s->operands.n, needed = s->families ? 0 : c->operands_min;
     CHECK(!c->needs_model || s->model != NULL, err, ERR_USAGE, "-m MODEL is needed");
-    CHECK(n >= c->operands_min, err, ERR_USAGE, "a file name is needed");
+    CHECK(n >= needed, err, ERR_USAGE, "a file name is needed");
     CHECK(n <= c->operands_max, err, ERR_USAGE, "'%s' is one argument too many",
           s->operands.items[c->operands_max]);
     return ERR_NONE;

@@ -152,6 +152,8 @@ static const struct option inspect_rows[] = {
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
      .help = "layers of each stage, by hand"},
     {"tensors", 0, OPTION_FLAG, AT(tensors), .help = "list every tensor"},
+    {"families", 0, OPTION_FLAG, AT(families),
+     .help = "no file: say which model families and number formats there are"},
     {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
 };
 GROUP(group_inspect, inspect_rows, "Output");
@@ -164,6 +166,22 @@ static const struct option perplexity_rows[] = {
     {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
 };
 GROUP(group_perplexity, perplexity_rows, "Input and output");
+
+static const struct option bench_rows[] = {
+    {"pp", 0, OPTION_TEXT, AT(pp), .value = "N,...", .unset = "128,512, as far as the context goes",
+     .help = "prompts of so many tokens; 0: none"},
+    {"tg", 0, OPTION_TEXT, AT(tg), .value = "N,...", .unset = "64",
+     .help = "generate so many tokens a sequence, behind a prompt of one; 0: none"},
+    {"seqs", 0, OPTION_TEXT, AT(seqs), .value = "N,...", .unset = "1,2,4,8",
+     .help = "with so many sequences at once (--tg)"},
+    {"repeat", 0, OPTION_U32, AT(repeat), .value = "N", .min = 1, .max = 1000,
+     .help = "measure each so many times, after a warm-up that does not count"},
+    {"json", 0, OPTION_TEXT, AT(json_file), .value = "FILE", .unset = "",
+     .help = "write all numbers as one JSON object (- is standard output)"},
+    {"csv", 0, OPTION_TEXT, AT(csv_file), .value = "FILE", .unset = "",
+     .help = "the same as CSV, a line for each run, stage, hop and limit"},
+};
+GROUP(group_bench, bench_rows, "Measuring");
 
 /* The limits keep a model's bytes below 2^63. */
 static const struct option synth_rows[] = {
@@ -216,7 +234,7 @@ GROUP(group_quantize, quantize_rows, "Output");
 
 struct settings settings_default(void)
 {
-    struct settings s = {.sampling = sampling_default(), .n_tokens = 128};
+    struct settings s = {.sampling = sampling_default(), .n_tokens = 128, .repeat = 5};
     return s;
 }
 

@@ -42,7 +42,11 @@ struct settings {
     /* single commands */
     const char *ids_file, *out;
     uint32_t top, beside, ranks; /* 0: not given */
-    bool hash, pieces, special, tensors, json;
+    bool hash, pieces, special, tensors, families, json;
+
+    /* measuring; lists of numbers, NULL: the usual ones */
+    const char *pp, *tg, *seqs, *json_file, *csv_file;
+    uint32_t repeat;
 
     /* making model files */
     const char *preset, *tokenizer;
@@ -59,7 +63,7 @@ struct settings {
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
     group_sampling, group_generate, group_logits, group_tokenize, group_detokenize, group_inspect,
-    group_perplexity, group_synth, group_quantize;
+    group_perplexity, group_bench, group_synth, group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */
 struct settings settings_default(void);

@@ -8,7 +8,7 @@
 
 static uint64_t layer_block_bytes(const struct kv_cache *kv, uint32_t layer)
 {
-    return KV_BLOCK_POSITIONS * (kv->dim_k + kv->dim_v) * kv->value_bytes * kv->n_head_kv[layer];
+    return kv->layer[layer].head_bytes * kv->layer[layer].row.n_head;
 }
 
 /* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can be counted.
@@ -18,7 +18,7 @@ static int size_pool(struct kv_cache *kv, struct err *err)
     uint64_t at = 0;
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         uint64_t bytes;
-        kv->layer_offset[i] = at;
+        kv->layer[i].offset = at;
         bool over = __builtin_mul_overflow(layer_block_bytes(kv, i), kv->n_blocks, &bytes) ||
                     __builtin_add_overflow(at, bytes, &at);
         CHECK(!over && at < SIZE_MAX / 2, err, ERR_CAPACITY,
@@ -33,13 +33,11 @@ static int size_pool(struct kv_cache *kv, struct err *err)
 static int take_tables(struct kv_cache *kv, struct err *err)
 {
     size_t entries = (size_t)kv->n_seqs * kv->blocks_per_seq;
-    kv->layer_offset = calloc(kv->n_layers + 1, sizeof *kv->layer_offset);
-    kv->n_head_kv = calloc(kv->n_layers + 1, sizeof *kv->n_head_kv);
+    kv->layer = calloc(kv->n_layers + 1, sizeof *kv->layer);
     kv->table = calloc(entries + 1, sizeof *kv->table);
     kv->mapped = calloc(kv->n_seqs + 1, sizeof *kv->mapped);
     kv->checked = calloc(kv->n_seqs + 1, sizeof *kv->checked);
-    CHECK(kv->layer_offset && kv->n_head_kv && kv->table && kv->mapped && kv->checked, err,
-          ERR_MEMORY,
+    CHECK(kv->layer && kv->table && kv->mapped && kv->checked, err, ERR_MEMORY,
           "no memory for the block tables of %" PRIu32 " sequences of %" PRIu32
           " blocks: ask for a smaller context or fewer sequences",
           kv->n_seqs, kv->blocks_per_seq);
@@ -66,8 +64,12 @@ static int open_parts(struct kv_cache *kv, const struct model *m, struct layer_r
                       struct err *err)
 {
     TRY(take_tables(kv, err));
-    for (uint32_t i = 0; i < kv->n_layers; i++)
-        kv->n_head_kv[i] = m->hp.layer[range.first + i].n_head_kv;
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        struct cache_row row = hparams_cache_row(&m->hp, range.first + i);
+        uint64_t values = (uint64_t)row.dim_k + row.dim_v;
+        kv->layer[i].row = row;
+        kv->layer[i].head_bytes = KV_BLOCK_POSITIONS * values * kv->value_bytes;
+    }
     return take_pool(kv, err);
 }
 
@@ -81,8 +83,6 @@ int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range
         .blocks_per_seq =
             (uint32_t)(((uint64_t)limits->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS),
         .value_bytes = limits->kv == KV_F16 ? 2 : 4,
-        .dim_k = m->hp.head_dim_k,
-        .dim_v = m->hp.head_dim_v,
         .n_layers = range.end - range.first,
     };
     int rc = open_parts(kv, m, range, err);
@@ -93,8 +93,7 @@ int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range
 void kv_cache_close(struct kv_cache *kv)
 {
     if (kv->pool != NULL) munmap(kv->pool, kv->pool_bytes);
-    free(kv->layer_offset);
-    free(kv->n_head_kv);
+    free(kv->layer);
     free(kv->table);
     free(kv->mapped);
     free(kv->checked);
@@ -160,7 +159,7 @@ static void copy_block(struct kv_cache *kv, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         uint64_t bytes = layer_block_bytes(kv, i);
-        uint8_t *layer = kv->pool + kv->layer_offset[i];
+        uint8_t *layer = kv->pool + kv->layer[i].offset;
         if (from != to) memcpy(layer + to * bytes, layer + from * bytes, bytes);
     }
 }

@@ -12,13 +12,19 @@
 #include "engine/batch.h"
 #include "engine/model.h"
 
+/* What a layer keeps of a position (hparams_cache_row), and where. */
+struct kv_layer {
+    uint64_t offset;     /* bytes from the pool's start */
+    uint64_t head_bytes; /* of a block, for one head */
+    struct cache_row row;
+};
+
 struct kv_cache {
     enum kv_format format;
     uint32_t n_blocks, n_seqs, blocks_per_seq;
-    size_t value_bytes, dim_k, dim_v;
+    size_t value_bytes;
     uint32_t n_layers;
-    uint64_t *layer_offset; /* [n_layers] bytes from the pool's start */
-    uint32_t *n_head_kv;    /* [n_layers] */
+    struct kv_layer *layer; /* [n_layers] */
     uint8_t *pool;
     uint64_t pool_bytes;
     uint32_t *table;      /* [n_seqs][blocks_per_seq] */
@@ -53,9 +59,9 @@ void kv_cache_obey(struct kv_cache *kv, const struct kv_command *commands, uint3
 static inline uint8_t *kv_cache_block(const struct kv_cache *kv, uint32_t layer, uint32_t seq,
                                       uint32_t index, uint32_t head)
 {
-    uint64_t head_bytes = KV_BLOCK_POSITIONS * (kv->dim_k + kv->dim_v) * kv->value_bytes;
+    const struct kv_layer *l = &kv->layer[layer];
     uint64_t block = kv->table[(size_t)seq * kv->blocks_per_seq + index];
-    return kv->pool + kv->layer_offset[layer] + (block * kv->n_head_kv[layer] + head) * head_bytes;
+    return kv->pool + l->offset + (block * l->row.n_head + head) * l->head_bytes;
 }
 
 #endif

@@ -147,10 +147,9 @@ static void name_group(char name[MEMORY_NAME_MAX], const char *group)
 {
     enum { SHOWN = MEMORY_NAME_MAX - 16 };
     size_t len = strlen(group);
-    if (len > SHOWN)
-        snprintf(name, MEMORY_NAME_MAX, "cgroup ...%s", group + len - SHOWN);
-    else
-        snprintf(name, MEMORY_NAME_MAX, "cgroup %s", group[0] == '\0' ? "/" : group);
+    const char *cut = len > SHOWN ? "..." : len == 0 ? "/" : "";
+    snprintf(name, MEMORY_NAME_MAX, "cgroup %s%.*s", cut, SHOWN,
+             len > SHOWN ? group + len - SHOWN : group);
 }
 
 /* read_groups() - from the own group up to the mount point. A container may see its own group as

@@ -6,291 +6,49 @@
  * run is refused by name. */
 #include "engine/model.h"
 
-#include "engine/batch.h"
 #include "engine/quant_formats.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    KEY_MAX = 128,
     NAME_MAX_BYTES = 80,
     SHAPE_MAX = 96,
-    SHOWN_MAX = 48, /* bytes of a string value in an error */
-    SIZE_MAX_DIM =
-        1 << 24, /* of any dimension but vocabulary and context: keeps products far from 2^64 */
 };
 
 static const char damaged[] = "the file is damaged or not of family";
 
-/* A string value of the file, made fit for a message. */
-static const char *shown(char out[SHOWN_MAX], struct gguf_str s)
+/* The dimensions of attention over all heads. */
+static uint64_t head_dims(const struct hparams *hp, const struct layer_hparams *l, enum dim dim)
 {
-    size_t n = s.len < SHOWN_MAX - 1 ? s.len : SHOWN_MAX - 1;
-    for (size_t i = 0; i < n; i++) out[i] = s.data[i] >= 0x20 && s.data[i] < 0x7f ? s.data[i] : '?';
-    out[n] = '\0';
-    return out;
-}
-
-/* ---- numbers ---- */
-
-/* "llama.block_count" from "block_count". */
-static const char *key_of(const struct model *m, char out[KEY_MAX], const char *suffix)
-{
-    snprintf(out, KEY_MAX, "%s.%s", m->family->name, suffix);
-    return out;
-}
-
-static int need_key(const struct model *m, const char *key, struct err *err)
-{
-    CHECK(gguf_find(m->file, key) != NULL, err, ERR_FILE, "%s: key %s is missing: %s %s",
-          gguf_path(m->file), key, damaged, m->family->name);
-    return ERR_NONE;
-}
-
-static int check_size(const struct model *m, const char *key, uint64_t value, uint64_t max,
-                      struct err *err)
-{
-    CHECK(value >= 1 && value <= max, err, ERR_FILE,
-          "%s: key %s is %" PRIu64 ", want 1 to %" PRIu64 ": the file is damaged",
-          gguf_path(m->file), key, value, max);
-    return ERR_NONE;
-}
-
-/* A size; absent keys leave *out, which must be set. */
-static int read_size(const struct model *m, const char *suffix, uint64_t max, uint32_t *out,
-                     struct err *err)
-{
-    char key[KEY_MAX];
-    TRY(gguf_get_u32(m->file, key_of(m, key, suffix), out, err));
-    return check_size(m, key, *out, max, err);
-}
-
-static int need_size(const struct model *m, const char *suffix, uint64_t max, uint32_t *out,
-                     struct err *err)
-{
-    char key[KEY_MAX];
-    TRY(need_key(m, key_of(m, key, suffix), err));
-    return read_size(m, suffix, max, out, err);
-}
-
-/* A number > 0; absent keys leave *out, which must be set. */
-static int read_positive(const struct model *m, const char *suffix, float *out, struct err *err)
-{
-    char key[KEY_MAX];
-    TRY(gguf_get_f32(m->file, key_of(m, key, suffix), out, err));
-    CHECK(isfinite(*out) && *out > 0, err, ERR_FILE,
-          "%s: key %s is %g, want a number above 0: the file is damaged", gguf_path(m->file), key,
-          (double)*out);
-    return ERR_NONE;
-}
-
-static bool is_integer(enum gguf_type type)
-{
-    return type != GGUF_F32 && type != GGUF_F64 && type != GGUF_STRING && type != GGUF_BOOL;
-}
-
-/* A size that may be one number for all layers or an array with one for each. */
-static int read_layer_size(const struct model *m, const char *suffix, uint32_t layer, uint32_t *out,
-                           struct err *err)
-{
-    char key[KEY_MAX];
-    const struct gguf_kv *kv = gguf_find(m->file, key_of(m, key, suffix));
-    if (kv == NULL || gguf_kv_type(kv) != GGUF_ARRAY)
-        return read_size(m, suffix, SIZE_MAX_DIM, out, err);
-    CHECK(is_integer(gguf_kv_element_type(kv)), err, ERR_FILE,
-          "%s: key %s is an array of %s, want integers: the file is damaged", gguf_path(m->file),
-          key, gguf_type_name(gguf_kv_element_type(kv)));
-    CHECK(gguf_array_length(kv) == m->hp.n_layer, err, ERR_FILE,
-          "%s: key %s has %" PRIu64 " entries, want %" PRIu32 " (one a layer): the file is damaged",
-          gguf_path(m->file), key, gguf_array_length(kv), m->hp.n_layer);
-    uint64_t value = (uint64_t)gguf_array_int(kv, layer);
-    TRY(check_size(m, key, value, SIZE_MAX_DIM, err));
-    *out = (uint32_t)value;
-    return ERR_NONE;
-}
-
-static int read_layers(struct model *m, struct err *err)
-{
-    char key[KEY_MAX];
-    uint32_t n = m->hp.n_layer;
-    TRY(need_key(m, key_of(m, key, "attention.head_count"), err));
-    TRY(need_key(m, key_of(m, key, "feed_forward_length"), err));
-    struct layer_hparams *layers = calloc(n, sizeof *layers);
-    CHECK(layers != NULL, err, ERR_MEMORY, "%s: no memory for the numbers of %" PRIu32 " layers",
-          gguf_path(m->file), n);
-    m->hp.layer = layers;
-    for (uint32_t i = 0; i < n; i++) {
-        struct layer_hparams *l = &layers[i];
-        TRY(read_layer_size(m, "attention.head_count", i, &l->n_head, err));
-        l->n_head_kv = l->n_head;
-        TRY(read_layer_size(m, "attention.head_count_kv", i, &l->n_head_kv, err));
-        TRY(read_layer_size(m, "feed_forward_length", i, &l->n_ff, err));
-        CHECK(l->n_head % l->n_head_kv == 0, err, ERR_FILE,
-              "%s: layer %" PRIu32 " has %" PRIu32 " heads and %" PRIu32
-              " KV heads, want a divisor: the file is damaged",
-              gguf_path(m->file), i, l->n_head, l->n_head_kv);
+    const struct latent_hparams *latent = &hp->latent;
+    uint64_t n_head = l->n_head, q = n_head * hp->head_dim_k;
+    uint64_t k = (uint64_t)l->n_head_kv * hp->head_dim_k;
+    uint64_t v = (uint64_t)l->n_head_kv * hp->head_dim_v;
+    switch (dim) {
+    case DIM_Q:
+        return q;
+    case DIM_K:
+        return k;
+    case DIM_V:
+        return v;
+    case DIM_QKV:
+        return q + k + v;
+    case DIM_HEADS:
+        return n_head * (latent->width > 0 ? latent->value : hp->head_dim_v);
+    case DIM_LATENT_Q:
+        return n_head * (latent->key_plain + hp->n_rot);
+    default: /* DIM_KEYS_VALUES */
+        return n_head * (latent->key_plain + latent->value);
     }
-    return ERR_NONE;
-}
-
-/* A head's width: its key, else n_embd / n_head. */
-static int read_head_dim(struct model *m, const char *suffix, uint32_t *out, struct err *err)
-{
-    char key[KEY_MAX];
-    uint32_t n_head = m->hp.layer[0].n_head;
-    if (gguf_find(m->file, key_of(m, key, suffix)) == NULL) {
-        CHECK(m->hp.n_embd % n_head == 0, err, ERR_FILE,
-              "%s: %" PRIu32 " heads do not divide the width of %" PRIu32
-              ", and there is no key %s: the file is damaged",
-              gguf_path(m->file), n_head, m->hp.n_embd, key);
-        *out = m->hp.n_embd / n_head;
-    }
-    return read_size(m, suffix, SIZE_MAX_DIM, out, err);
-}
-
-static int read_norm_eps(struct model *m, struct err *err)
-{
-    char key[KEY_MAX];
-    key_of(m, key,
-           m->family->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                       : "attention.layer_norm_epsilon");
-    TRY(need_key(m, key, err));
-    TRY(gguf_get_f32(m->file, key, &m->hp.norm_eps, err));
-    CHECK(isfinite(m->hp.norm_eps) && m->hp.norm_eps >= 0, err, ERR_FILE,
-          "%s: key %s is %g, want 0 or more: the file is damaged", gguf_path(m->file), key,
-          (double)m->hp.norm_eps);
-    return ERR_NONE;
-}
-
-/* Missing type: linear, if there is a factor at all. */
-static int read_rope_scaling_type(struct model *m, struct err *err)
-{
-    static const struct {
-        const char *name;
-        enum rope_scaling kind;
-    } kinds[] = {
-        {"none", ROPE_SCALING_NONE}, {"linear", ROPE_SCALING_LINEAR}, {"yarn", ROPE_SCALING_YARN}};
-    char key[KEY_MAX], text[SHOWN_MAX];
-    struct gguf_str type = {"linear", 6};
-    TRY(gguf_get_str(m->file, key_of(m, key, "rope.scaling.type"), &type, err));
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strlen(kinds[i].name) == type.len && memcmp(kinds[i].name, type.data, type.len) == 0) {
-            m->hp.rope_scaling = kinds[i].kind;
-            return ERR_NONE;
-        }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: key %s is \"%s\", supported are none, linear and yarn", gguf_path(m->file),
-                   key, shown(text, type));
-}
-
-static int read_rope_scaling(struct model *m, struct err *err)
-{
-    char key[KEY_MAX];
-    struct hparams *hp = &m->hp;
-    TRY(read_rope_scaling_type(m, err));
-    const char *suffix = "rope.scaling.factor";
-    if (gguf_find(m->file, key_of(m, key, suffix)) == NULL) suffix = "rope.scale_linear";
-    TRY(gguf_get_f32(m->file, key_of(m, key, suffix), &hp->rope_factor, err));
-    if (hp->rope_factor == 0) hp->rope_factor = 1; /* 0 is how some files say "not scaled" */
-    CHECK(isfinite(hp->rope_factor) && hp->rope_factor > 0, err, ERR_FILE,
-          "%s: key %s is %g, want a number above 0: the file is damaged", gguf_path(m->file), key,
-          (double)hp->rope_factor);
-    if (hp->rope_scaling == ROPE_SCALING_LINEAR && hp->rope_factor == 1)
-        hp->rope_scaling = ROPE_SCALING_NONE;
-    if (hp->rope_scaling == ROPE_SCALING_NONE) hp->rope_factor = 1;
-    TRY(read_size(m, "rope.scaling.original_context_length", UINT32_MAX, &hp->rope_ctx_orig, err));
-    return read_positive(m, "rope.scaling.attn_factor", &hp->rope_attn_factor, err);
-}
-
-static int read_rope(struct model *m, struct err *err)
-{
-    struct hparams *hp = &m->hp;
-    hp->rope_base = 10000;
-    hp->rope_factor = 1;
-    hp->rope_attn_factor = 1;
-    hp->rope_ctx_orig = hp->n_ctx_train;
-    if (m->family->rope == ROPE_NONE) return ERR_NONE;
-
-    hp->n_rot = hp->head_dim_k;
-    TRY(read_size(m, "rope.dimension_count", SIZE_MAX_DIM, &hp->n_rot, err));
-    bool fits =
-        m->family->rope_is_partial ? hp->n_rot <= hp->head_dim_k : hp->n_rot == hp->head_dim_k;
-    CHECK(fits && hp->n_rot % 2 == 0, err, ERR_FILE,
-          "%s: key %s.rope.dimension_count is %" PRIu32 ", want an even number, %s the %" PRIu32
-          " of a head: %s %s",
-          gguf_path(m->file), m->family->name, hp->n_rot,
-          m->family->rope_is_partial ? "at most" : "equal to", hp->head_dim_k, damaged,
-          m->family->name);
-    TRY(read_positive(m, "rope.freq_base", &hp->rope_base, err));
-    return read_rope_scaling(m, err);
-}
-
-/* The vocabulary is as long as the token list; files without one may say it by a key. */
-static int read_vocab_size(struct model *m, struct err *err)
-{
-    const char *key = "tokenizer.ggml.tokens";
-    const struct gguf_kv *tokens = gguf_find(m->file, key);
-    if (tokens == NULL) {
-        char other[KEY_MAX];
-        CHECK(gguf_find(m->file, key_of(m, other, "vocab_size")) != NULL, err, ERR_FILE,
-              "%s: keys %s and %s are both missing: %s %s", gguf_path(m->file), key, other, damaged,
-              m->family->name);
-        return read_size(m, "vocab_size", INT32_MAX, &m->hp.n_vocab, err);
-    }
-    CHECK(gguf_kv_type(tokens) == GGUF_ARRAY && gguf_kv_element_type(tokens) == GGUF_STRING, err,
-          ERR_FILE, "%s: key %s is %s%s, want an array of string: the file is damaged",
-          gguf_path(m->file), key, gguf_kv_type(tokens) == GGUF_ARRAY ? "an array of " : "",
-          gguf_type_name(gguf_kv_element_type(tokens)));
-    uint64_t count = gguf_array_length(tokens);
-    CHECK(count >= 1 && count <= INT32_MAX, err, ERR_FILE,
-          "%s: key %s has %" PRIu64 " entries, want 1 or more: the file is damaged",
-          gguf_path(m->file), key, count);
-    m->hp.n_vocab = (uint32_t)count;
-    return ERR_NONE;
-}
-
-static int refuse_experts(const struct model *m, struct err *err)
-{
-    char key[KEY_MAX];
-    uint32_t experts = 0;
-    TRY(gguf_get_u32(m->file, key_of(m, key, "expert_count"), &experts, err));
-    CHECK(experts == 0, err, ERR_UNSUPPORTED,
-          "%s: key %s is %" PRIu32 ": models with experts are not supported", gguf_path(m->file),
-          key, experts);
-    return ERR_NONE;
-}
-
-static int read_hparams(struct model *m, struct err *err)
-{
-    struct hparams *hp = &m->hp;
-    TRY(refuse_experts(m, err));
-    TRY(read_vocab_size(m, err));
-    TRY(need_size(m, "context_length", UINT32_MAX, &hp->n_ctx_train, err));
-    TRY(need_size(m, "embedding_length", SIZE_MAX_DIM, &hp->n_embd, err));
-    TRY(need_size(m, "block_count", UINT32_MAX, &hp->n_layer, err));
-    /* A layer has tensors, so the directory bounds what is allocated for layers. */
-    CHECK(hp->n_layer <= gguf_tensor_count(m->file), err, ERR_FILE,
-          "%s: %" PRIu32 " layers, but only %" PRIu64
-          " tensors: the file is damaged, or holds a vocabulary alone",
-          gguf_path(m->file), hp->n_layer, gguf_tensor_count(m->file));
-    TRY(read_layers(m, err));
-    TRY(read_head_dim(m, "attention.key_length", &hp->head_dim_k, err));
-    TRY(read_head_dim(m, "attention.value_length", &hp->head_dim_v, err));
-    TRY(read_norm_eps(m, err));
-    return read_rope(m, err);
 }
 
 uint64_t model_dim(const struct model *m, enum dim dim, uint32_t layer)
 {
     const struct hparams *hp = &m->hp;
     const struct layer_hparams *l = &hp->layer[layer < hp->n_layer ? layer : 0];
-    uint64_t q = (uint64_t)l->n_head * hp->head_dim_k;
-    uint64_t k = (uint64_t)l->n_head_kv * hp->head_dim_k;
-    uint64_t v = (uint64_t)l->n_head_kv * hp->head_dim_v;
     switch (dim) {
     case DIM_NONE:
         return 1;
@@ -302,18 +60,44 @@ uint64_t model_dim(const struct model *m, enum dim dim, uint32_t layer)
         return hp->n_ctx_train;
     case DIM_FF:
         return l->n_ff;
-    case DIM_Q:
-        return q;
-    case DIM_K:
-        return k;
-    case DIM_V:
-        return v;
-    case DIM_QKV:
-        return q + k + v;
-    case DIM_HEADS:
-        return (uint64_t)l->n_head * hp->head_dim_v;
+    case DIM_FF_TWICE:
+        return 2 * (uint64_t)l->n_ff;
     case DIM_ROT_HALF:
         return hp->n_rot / 2;
+    case DIM_HEAD:
+        return hp->head_dim_k;
+    case DIM_N_HEAD:
+        return l->n_head;
+    case DIM_N_HEAD_KV:
+        return l->n_head_kv;
+    case DIM_CONV:
+        return hp->conv_width;
+    case DIM_CONV_IN:
+        return 3 * (uint64_t)hp->n_embd;
+    case DIM_EXPERTS:
+        return hp->experts.n;
+    case DIM_FF_EXPERT:
+        return hp->experts.n_ff;
+    case DIM_FF_SHARED:
+        return hp->experts.n_ff_shared;
+    case DIM_Q_RANK:
+        return hp->latent.q_rank;
+    case DIM_LATENT:
+        return hp->latent.width;
+    case DIM_LATENT_KEY:
+        return (uint64_t)hp->latent.width + hp->n_rot;
+    case DIM_KEY_PLAIN:
+        return hp->latent.key_plain;
+    case DIM_VALUE:
+        return hp->latent.value;
+    case DIM_Q:
+    case DIM_K:
+    case DIM_V:
+    case DIM_QKV:
+    case DIM_HEADS:
+    case DIM_LATENT_Q:
+    case DIM_KEYS_VALUES:
+        return head_dims(hp, l, dim);
     }
     BUG_IF(true, "a dimension that has no size");
     return 0;
@@ -332,9 +116,9 @@ static const char *tensor_name(char out[NAME_MAX_BYTES], const struct tensor_row
                                uint32_t layer)
 {
     if (row->scope == SCOPE_LAYER)
-        snprintf(out, NAME_MAX_BYTES, "blk.%" PRIu32 ".%s", layer, tensor_suffix(row->id));
+        snprintf(out, NAME_MAX_BYTES, "blk.%" PRIu32 ".%s", layer, tensor_row_suffix(row));
     else
-        snprintf(out, NAME_MAX_BYTES, "%s", tensor_suffix(row->id));
+        snprintf(out, NAME_MAX_BYTES, "%s", tensor_row_suffix(row));
     return out;
 }
 
@@ -364,7 +148,7 @@ static const struct tensor_row *find_row(const struct model *m, struct gguf_str 
     if (in_layer && *layer >= m->hp.n_layer) return NULL;
     for (size_t i = 0; i < m->family->n_tensors; i++) {
         const struct tensor_row *row = &m->family->tensors[i];
-        const char *suffix = tensor_suffix(row->id);
+        const char *suffix = tensor_row_suffix(row);
         if ((row->scope == SCOPE_LAYER) == in_layer && strlen(suffix) == name.len &&
             memcmp(suffix, name.data, name.len) == 0)
             return row;
@@ -420,7 +204,51 @@ static int place_tensors(struct model *m, struct err *err)
     return ERR_NONE;
 }
 
-/* Presence of one row's tensor, as its need says. */
+bool model_has_part(const struct model *m, enum tensor_part part, uint32_t layer)
+{
+    const struct layer_hparams *l = &m->hp.layer[layer];
+    switch (part) {
+    case PART_EVERY:
+        return true;
+    case PART_ATTENTION:
+        return !l->is_conv;
+    case PART_CONV:
+        return l->is_conv;
+    case PART_DENSE:
+        return !l->has_experts;
+    case PART_EXPERTS:
+        return l->has_experts;
+    case PART_SHARED:
+        return l->has_experts && m->hp.experts.n_ff_shared > 0;
+    }
+    return false;
+}
+
+enum presence { PRESENT_ALWAYS, PRESENT_MAYBE, PRESENT_NEVER };
+
+/* What a row says about its tensor in a layer, where `other` is there or not. */
+static enum presence wanted_presence(const struct model *m, const struct tensor_row *row,
+                                     uint32_t layer, bool other)
+{
+    if (!model_has_part(m, row->part, layer)) return PRESENT_NEVER;
+    switch (row->need) {
+    case NEED_ALWAYS:
+        return PRESENT_ALWAYS;
+    case NEED_OPTIONAL:
+    case NEED_OR_TIED:
+        return PRESENT_MAYBE;
+    case NEED_UNLESS:
+        return other ? PRESENT_NEVER : PRESENT_ALWAYS;
+    case NEED_IF:
+        return other ? PRESENT_ALWAYS : PRESENT_NEVER;
+    case NEED_WITH:
+        return other ? PRESENT_MAYBE : PRESENT_NEVER;
+    case NEED_TIED:
+        return PRESENT_NEVER;
+    }
+    return PRESENT_NEVER;
+}
+
 static int check_need(const struct model *m, const struct tensor_row *row, uint32_t layer,
                       struct err *err)
 {
@@ -428,17 +256,17 @@ static int check_need(const struct model *m, const struct tensor_row *row, uint3
     size_t slot = slot_of(row, layer);
     bool here = m->tensors[slot] != NULL;
     bool other = m->tensors[slot - row->id + row->other] != NULL; /* the same layer's */
-    bool missing =
-        (row->need == NEED_ALWAYS && !here) || (row->need == NEED_UNLESS && !here && !other);
-    bool unused =
-        (row->need == NEED_UNLESS && here && other) || (row->need == NEED_WITH && here && !other);
-    CHECK(!missing, err, ERR_FILE, "%s: tensor %s is missing: %s %s", gguf_path(m->file),
-          tensor_name(name, row, layer), damaged, m->family->name);
-    CHECK(!unused, err, ERR_UNSUPPORTED, "%s: tensor %s %s %s: %s %s", gguf_path(m->file),
-          tensor_name(name, row, layer),
-          row->need == NEED_UNLESS ? "has no use beside" : "has no use without",
-          tensor_suffix(row->other), damaged, m->family->name);
-    return ERR_NONE;
+    enum presence want = wanted_presence(m, row, layer, other);
+    CHECK(here || want != PRESENT_ALWAYS, err, ERR_FILE, "%s: tensor %s is missing: %s %s",
+          gguf_path(m->file), tensor_name(name, row, layer), damaged, m->family->name);
+    if (!here || want != PRESENT_NEVER) return ERR_NONE;
+    bool because = model_has_part(m, row->part, layer) && row->need != NEED_TIED;
+    return err_set(err, ERR_UNSUPPORTED, "%s: tensor %s has no use%s%s: %s %s", gguf_path(m->file),
+                   tensor_name(name, row, layer),
+                   !because                   ? " in this model"
+                   : row->need == NEED_UNLESS ? " beside "
+                                              : " without ",
+                   because ? tensor_suffix(row->other) : "", damaged, m->family->name);
 }
 
 static int check_needs(const struct model *m, struct err *err)
@@ -473,20 +301,18 @@ static int find_family(struct model *m, struct err *err)
     m->family = family_find(name.data, name.len);
     if (m->family != NULL) return ERR_NONE;
 
-    char text[SHOWN_MAX], list[256] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < family_count() && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i > 0 ? ", " : "",
-                               family_at(i)->name);
-    return err_set(err, ERR_UNSUPPORTED, "%s: family \"%s\" is not supported, only: %s",
-                   gguf_path(m->file), shown(text, name), list);
+    char text[HPARAMS_TEXT_MAX];
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: family \"%s\" is not supported: tandem inspect --families lists those that "
+                   "are",
+                   gguf_path(m->file), hparams_show_text(text, name));
 }
 
 static int open_and_check(struct model *m, const char *path, struct err *err)
 {
     TRY(gguf_open(&m->file, path, err));
     TRY(find_family(m, err));
-    TRY(read_hparams(m, err));
+    TRY(hparams_read(m, err));
     TRY(bind_tensors(m, err));
     m->digest = gguf_digest(m->file);
     return ERR_NONE;
@@ -546,7 +372,7 @@ static const struct gguf_tensor *held_tensor(const struct model *m, struct layer
                                              const struct tensor_row *row, uint32_t layer)
 {
     const struct gguf_tensor *t = m->tensors[slot_of(row, layer)];
-    if (t != NULL || row->need != NEED_OR_TIED) return t;
+    if (t != NULL || (row->need != NEED_OR_TIED && row->need != NEED_TIED)) return t;
     return range.first == 0 ? NULL : m->tensors[row->other]; /* the first stage has it as input */
 }
 
@@ -583,82 +409,4 @@ int model_visit_range(const struct model *m, struct layer_range range, model_vis
     for (uint32_t layer = range.first; layer < range.end; layer++)
         TRY(visit_layer(m, range, layer, visit, ctx, err));
     return visit_rows(m, range, true, visit, ctx, err);
-}
-
-/* ---- bytes ---- */
-
-uint64_t model_matrix_bytes(uint32_t format, uint64_t n_in, uint64_t n_out)
-{
-    const struct format *f = format_find(format);
-    BUG_IF(f == NULL, "a number format that does not exist");
-    uint64_t rows = (n_out + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
-    return rows * format_row_bytes(f, n_in);
-}
-
-uint64_t model_held_bytes(const struct tensor_row *row, const struct gguf_tensor *t)
-{
-    bool packed =
-        row->role == ROLE_MATRIX || (row->role == ROLE_ROWS && row->id != TENSOR_POSITION_EMBD);
-    if (packed) return model_matrix_bytes(t->format, t->shape[0], t->shape[1] * t->shape[2]);
-    return t->shape[0] * t->shape[1] * t->shape[2] * sizeof(float);
-}
-
-static int add_held_bytes(void *ctx, const struct tensor_row *row, uint32_t layer,
-                          const struct gguf_tensor *t, struct err *err)
-{
-    (void)layer;
-    (void)err;
-    *(uint64_t *)ctx += model_held_bytes(row, t);
-    return ERR_NONE;
-}
-
-/* Keys and values of every position of the pool, in every layer of the range. */
-static uint64_t kv_bytes(const struct model *m, struct layer_range range,
-                         const struct line_limits *limits)
-{
-    uint64_t per_position = 0;
-    for (uint32_t i = range.first; i < range.end; i++)
-        per_position += model_dim(m, DIM_K, i) + model_dim(m, DIM_V, i);
-    uint64_t number = limits->kv == KV_F16 ? 2 : 4;
-    return (uint64_t)limits->n_blocks * KV_BLOCK_POSITIONS * per_position * number;
-}
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* What engine/stage takes for the rows of a batch, in the widest layer, since layers use it in
- * turn: the residual (the last stage; elsewhere it lives in the caller's frame), its normed copy q,
- * k, v and what attention gives, or the two hidden rows of the feed-forward the widest input
- * quantised: for each 32 values as many bytes, a scale and a sum cosines and sines; a row group and
- * once: the wanted rows, the block tables and a mark for each sequence. */
-static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range range,
-                                   const struct line_limits *limits)
-{
-    uint64_t embd = m->hp.n_embd, wide = 0, widest = 0;
-    for (uint32_t i = range.first; i < range.end; i++) {
-        uint64_t heads = model_dim(m, DIM_HEADS, i), ff = model_dim(m, DIM_FF, i);
-        wide = max_u64(wide, max_u64(model_dim(m, DIM_QKV, i) + heads, 2 * ff));
-        widest = max_u64(widest, max_u64(embd, max_u64(heads, ff)));
-    }
-    bool rotates = m->family->rope != ROPE_NONE;
-    uint64_t values = embd * (range.end == m->hp.n_layer ? 2 : 1) + wide +
-                      (rotates ? m->hp.n_rot / 2 * UINT64_C(2) : 0);
-    uint64_t row = values * sizeof(float) + (widest + 31) / 32 * 40 + 2 * sizeof(uint32_t);
-    uint64_t blocks = (limits->n_ctx + KV_BLOCK_POSITIONS - UINT64_C(1)) / KV_BLOCK_POSITIONS;
-    return limits->rows_max * row + limits->wanted_max * sizeof(uint32_t) +
-           limits->n_seqs * ((blocks + 2) * sizeof(uint32_t) + 1);
-}
-
-struct footprint model_footprint(const struct model *m, struct layer_range range,
-                                 const struct line_limits *limits)
-{
-    uint64_t weights = 0;
-    model_visit_range(m, range, add_held_bytes, &weights, NULL);
-    return (struct footprint){
-        .weights = weights,
-        .kv = kv_bytes(m, range, limits),
-        .buffers = stage_buffer_bytes(m, range, limits),
-    };
 }

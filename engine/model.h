@@ -9,62 +9,53 @@
 #include "engine/err.h"
 #include "engine/families.h"
 #include "engine/gguf.h"
-
-enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN };
-
-/* What may differ from layer to layer. */
-struct layer_hparams {
-    uint32_t n_head, n_head_kv, n_ff;
-};
-
-struct hparams {
-    uint32_t n_vocab, n_embd, n_layer, n_ctx_train;
-    uint32_t head_dim_k, head_dim_v, n_rot; /* n_rot: rotated dimensions of a head */
-    float norm_eps;
-    enum rope_scaling rope_scaling;
-    float rope_base, rope_factor; /* factor > 0; 1 without scaling */
-    uint32_t rope_ctx_orig;       /* YaRN: the context the model was trained at first */
-    float rope_attn_factor;
-    const struct layer_hparams *layer; /* [n_layer] */
-};
+#include "engine/hparams.h"
 
 struct model {
     struct gguf *file;
     const struct family *family;
     struct hparams hp;
-    /* [TENSOR_COUNT] for tensors outside layers, then [n_layer][TENSOR_COUNT]; NULL where absent. */
+    /* [TENSOR_COUNT] for tensors outside layers, then [n_layer][TENSOR_COUNT]; NULL where absent.
+     */
     const struct gguf_tensor **tensors;
     uint64_t digest; /* of metadata, tensor directory and file length: ranks compare it */
 };
 
-/* model_open() - open path, find its family, read and check its numbers and every tensor's presence, shape
- * and number format. On success *out is owned by the caller.
- * Returns ERR_FILE, ERR_SHAPE (tensor, found and wanted shape), ERR_UNSUPPORTED (family, number format
- * or tensor named), ERR_MEMORY. */
+/* model_open() - open path, find its family, read and check its numbers and every tensor's
+ * presence, shape and number format. On success *out is owned by the caller. Returns ERR_FILE,
+ * ERR_SHAPE (tensor, found and wanted shape), ERR_UNSUPPORTED (family, number format or tensor
+ * named), ERR_MEMORY. */
 int model_open(struct model **out, const char *path, struct err *err);
 void model_close(struct model *m); /* NULL is allowed */
 
-/* model_tensor() - the tensor of a kind; layer is ignored outside SCOPE_LAYER; NULL where absent. */
+/* model_tensor() - the tensor of a kind; layer is ignored outside SCOPE_LAYER; NULL where absent.
+ */
 const struct gguf_tensor *model_tensor(const struct model *m, enum tensor_id id, uint32_t layer);
 
-/* model_dim() - the number behind a symbolic dimension, in a layer (any layer outside SCOPE_LAYER). */
+/* model_dim() - the number behind a symbolic dimension, in a layer (any layer outside SCOPE_LAYER).
+ */
 uint64_t model_dim(const struct model *m, enum dim dim, uint32_t layer);
 
-/* A stage's share: layers [first, end), with the input if first == 0 and the output if end == n_layer. */
+/* model_has_part() - does a layer have the part of a model that a tensor row belongs to? */
+bool model_has_part(const struct model *m, enum tensor_part part, uint32_t layer);
+
+/* A stage's share: layers [first, end), with the input if first == 0 and the output if end ==
+ * n_layer. */
 struct layer_range {
     uint32_t first, end;
 };
 
-/* model_visit_range() - call visit for each tensor that a stage of this range holds, in the table's order, layer
- * by layer; a tied output is visited as TENSOR_OUTPUT with the embedding's tensor, once only
- * where the same stage holds both (as TENSOR_TOKEN_EMBD). Stops at the first code that is not 0 and returns it. */
+/* model_visit_range() - call visit for each tensor that a stage of this range holds, in the table's
+ * order, layer by layer; a tied output is visited as TENSOR_OUTPUT with the embedding's tensor,
+ * once only where the same stage holds both (as TENSOR_TOKEN_EMBD). Stops at the first code that is
+ * not 0 and returns it. */
 typedef int model_visit_fn(void *ctx, const struct tensor_row *row, uint32_t layer,
                            const struct gguf_tensor *tensor, struct err *err);
-int model_visit_range(const struct model *m, struct layer_range range, model_visit_fn *visit, void *ctx,
-                      struct err *err);
+int model_visit_range(const struct model *m, struct layer_range range, model_visit_fn *visit,
+                      void *ctx, struct err *err);
 
-/* What one stage needs, in bytes. weights: packed as the stage will hold them. buffers: of engine/stage;
- * the worker around it takes more (proto/stage_bytes.h). */
+/* What one stage needs, in bytes. weights: packed as the stage will hold them. buffers: of
+ * engine/stage; the worker around it takes more (proto/stage_bytes.h). */
 struct footprint {
     uint64_t weights, kv, buffers;
 };
@@ -73,12 +64,12 @@ enum kv_format { KV_F16, KV_F32 };
 
 /* Sizes of one line, settled before anything is loaded; the same on every stage. */
 struct line_limits {
-    uint32_t n_ctx;       /* positions of one sequence at most */
-    uint32_t n_seqs;      /* sequences at most, numbered 0 .. n_seqs-1 */
-    uint32_t n_blocks;    /* KV blocks of the pool */
-    uint32_t rows_max;    /* rows of a batch */
-    uint32_t wanted_max;  /* rows of a batch that want scores */
-    uint32_t credits;     /* batches in flight */
+    uint32_t n_ctx;      /* positions of one sequence at most */
+    uint32_t n_seqs;     /* sequences at most, numbered 0 .. n_seqs-1 */
+    uint32_t n_blocks;   /* KV blocks of the pool */
+    uint32_t rows_max;   /* rows of a batch */
+    uint32_t wanted_max; /* rows of a batch that want scores */
+    uint32_t credits;    /* batches in flight */
     enum kv_format kv;
 };
 
@@ -86,8 +77,29 @@ struct line_limits {
 struct footprint model_footprint(const struct model *m, struct layer_range range,
                                  const struct line_limits *limits);
 
-/* model_held_bytes() - bytes of one tensor as a stage holds it: packed panels or f32, by its role. */
-uint64_t model_held_bytes(const struct tensor_row *row, const struct gguf_tensor *tensor);
+/* As what a stage keeps a tensor: n matrices of n_out rows of n_in values, packed in a number
+ * format or as f32. */
+struct held {
+    enum tensor_id id;
+    bool is_packed;
+    uint32_t format;
+    uint64_t n_in, n_out, n;
+};
+
+/* model_held() - fill out and return how many: ROLE_LATENT becomes two, all others one. */
+uint32_t model_held(const struct model *m, const struct tensor_row *row,
+                    const struct gguf_tensor *tensor, struct held out[2]);
+uint64_t held_bytes(const struct held *h);
+/* model_held_bytes() - of all that becomes of one tensor. */
+uint64_t model_held_bytes(const struct model *m, const struct tensor_row *row,
+                          const struct gguf_tensor *tensor);
+
+/* What each row of a batch needs of a stage's buffers (pass.h): floats of the regions, values and
+ * blocks of 32 of the widest quantised input, angles of all rotary tables, and experts. */
+struct row_sizes {
+    uint64_t wide, input, blocks, kept, angles, chosen;
+};
+struct row_sizes model_row_sizes(const struct model *m, struct layer_range range);
 
 /* model_matrix_bytes() - packed bytes of a [n_out, n_in] matrix: n_out rounded up to PANEL_ROWS. */
 uint64_t model_matrix_bytes(uint32_t format, uint64_t n_in, uint64_t n_out);

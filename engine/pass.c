@@ -69,7 +69,8 @@ static void finish(const struct pass *p, const struct output *out, size_t from_r
         float *y = out->y + r * out->stride + first;
         if (out->bias != NULL) p->kernels->add(y, out->bias + first, n);
         if (out->residual != NULL)
-            p->kernels->add(out->residual + r * out->residual_stride + first, y, n);
+            p->kernels->add_scaled(out->residual + r * out->residual_stride + first, y,
+                                   out->residual_scale, n);
     }
 }
 
@@ -86,9 +87,10 @@ static void bite(const struct pass *p, struct team *t, const struct weight *w,
         size_t end = in->n - r < PRODUCT_ROWS ? in->n : r + PRODUCT_ROWS;
         struct activations x = {.f32 = in->rows + r * n_in};
         if (w->kernels->reads_q8) {
-            x.q8 = b->q8 + r * n_in;
-            x.scale = b->q8_scale + r * blocks;
-            x.sum = b->q8_sum + r * blocks;
+            size_t at = in->q8_row + r;
+            x.q8 = b->q8 + at * n_in;
+            x.scale = b->q8_scale + at * blocks;
+            x.sum = b->q8_sum + at * blocks;
         }
         w->kernels->matmul(&w->panels, from, to, &x, end - r, out->y + r * out->stride,
                            out->stride);
@@ -97,11 +99,70 @@ static void bite(const struct pass *p, struct team *t, const struct weight *w,
     }
 }
 
+static void product_panels(const struct pass *p, struct team *t, const struct weight *w,
+                           const struct input *in, const struct output *out, size_t from, size_t to)
+{
+    for (size_t panel = from; panel < to; panel += PRODUCT_PANELS)
+        bite(p, t, w, in, out, panel, to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
+}
+
 void pass_product(const struct pass *p, struct team *t, const struct weight *w,
                   const struct input *in, const struct output *out)
 {
     size_t from, to;
     team_share(t, panels_count(w->panels.n_out), &from, &to);
-    for (size_t panel = from; panel < to; panel += PRODUCT_PANELS)
-        bite(p, t, w, in, out, panel, to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
+    product_panels(p, t, w, in, out, from, to);
+}
+
+void pass_whole_product(const struct pass *p, struct team *t, const struct weight *w,
+                        const struct input *in, const struct output *out)
+{
+    product_panels(p, t, w, in, out, 0, panels_count(w->panels.n_out));
+}
+
+void pass_project(const struct pass *p, struct team *t, uint32_t layer, enum tensor_id id,
+                  enum tensor_id bias, const struct input *in, float *y, size_t stride)
+{
+    const struct weight *w = weights_get(p->weights, id, layer);
+    if (w == NULL) return;
+    struct output out = {.y = y, .stride = stride, .bias = weights_values(p->weights, bias, layer)};
+    pass_product(p, t, w, in, &out);
+}
+
+void pass_rejoin_rows(const struct pass *p, struct team *t, uint32_t layer,
+                      enum tensor_id post_norm)
+{
+    const struct hparams *hp = &p->model->hp;
+    const float *weight = weights_values(p->weights, post_norm, layer);
+    kernel_norm_fn *norm = p->kernels->norm[p->model->family->norm];
+    size_t from, to, n = hp->n_embd;
+    team_share(t, p->n_rows, &from, &to);
+    for (size_t row = from; row < to; row++) {
+        float *y = p->buffers->normed + row * n;
+        if (weight != NULL) norm(y, weight, NULL, n, hp->norm_eps, y);
+        p->kernels->add_scaled(p->x + row * n, y, hp->residual_scale, n);
+    }
+    team_wait(t);
+}
+
+void pass_rejoin(const struct pass *p, struct team *t, uint32_t layer, const struct way_back *way,
+                 struct input *in)
+{
+    const struct weight *w = weights_get(p->weights, way->weight, layer);
+    bool is_normed = weights_values(p->weights, way->post_norm, layer) != NULL;
+    size_t n_embd = p->model->hp.n_embd;
+    struct output out = {.y = p->buffers->normed,
+                         .stride = n_embd,
+                         .bias = weights_values(p->weights, way->bias, layer),
+                         .residual = is_normed ? NULL : p->x,
+                         .residual_stride = n_embd,
+                         .residual_scale = p->model->hp.residual_scale};
+    in->quantised = pass_reads_q8(w);
+    if (in->quantised) {
+        pass_quantise(p, t, in);
+        team_wait(t);
+    }
+    pass_product(p, t, w, in, &out);
+    team_wait(t);
+    if (is_normed) pass_rejoin_rows(p, t, layer, way->post_norm);
 }

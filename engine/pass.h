@@ -22,17 +22,26 @@ struct row_group {
     uint32_t first, n;
 };
 
+/* Which experts the rows of a batch go to: items (row, rank), the best first in rank. */
+struct routing {
+    uint32_t *expert; /* [rows][used] */
+    float *weight;    /* [rows][used] */
+    uint32_t *place;  /* [rows][used] where the item's row stands among those of all experts */
+    uint32_t *first;  /* [experts + 1] where each expert's rows begin */
+};
+
 /* Everything that rows need on their way; sized at open for limits.rows_max rows and the widest
- * layer. */
+ * layer (model_row_sizes). */
 struct buffers {
     float *x;      /* [rows][n_embd] the residual stream; NULL where the caller's out serves */
     float *normed; /* [rows][n_embd] */
-    /* Attention: [rows][q k v], then [rows][heads]. Feed-forward: [rows][ff] twice. */
-    float *wide;
-    int8_t *q8;               /* [rows][widest input] quantised activations */
-    float *q8_scale;          /* [rows][widest input / 32] */
-    int32_t *q8_sum;          /* [rows][widest input / 32] */
-    float *cos, *sin;         /* [rows][n_rot / 2] */
+    float *kept; /* [rows][n_embd] the feed-forward's input where it does not wait for attention */
+    float *wide; /* the regions of attention, feed-forward, experts, ...: each lays out its own */
+    int8_t *q8;  /* [rows][widest input] quantised activations */
+    float *q8_scale;  /* [rows][widest input / 32] */
+    int32_t *q8_sum;  /* [rows][widest input / 32] */
+    float *cos, *sin; /* [rows][rotary tables][n_rot / 2] */
+    struct routing routing;
     struct row_group *groups; /* [rows] */
     uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
     uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
@@ -86,16 +95,18 @@ struct input {
     float *rows; /* [n][n_in] gapless */
     size_t n, n_in;
     bool quantised;
+    size_t q8_row; /* of the buffers, where the q8 form of the first row is */
 };
 
 /* What a product gives: y[r] = W x[r] (+ bias), rows stride apart; and where residual is set,
- * residual[r] += y[r], rows residual_stride apart. */
+ * residual[r] += residual_scale y[r], rows residual_stride apart. */
 struct output {
     float *y;
     size_t stride;
     const float *bias;
     float *residual;
     size_t residual_stride;
+    float residual_scale;
 };
 
 /* pass_norm() - in.rows[i] = norm(x[index ? index[i] : i]), quantised if in.quantised. A share of
@@ -108,9 +119,32 @@ void pass_norm(const struct pass *p, struct team *t, const struct input *in, con
 void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
 
 /* pass_product() - a share of panels each; thread-local in its columns: the same thread may use
- * them without waiting. */
+ * them without waiting. pass_whole_product() - all panels by this thread: for many small products
+ * of which each thread takes some. */
 void pass_product(const struct pass *p, struct team *t, const struct weight *w,
                   const struct input *in, const struct output *out);
+void pass_whole_product(const struct pass *p, struct team *t, const struct weight *w,
+                        const struct input *in, const struct output *out);
+
+/* pass_project() - the product of a layer's tensor and its bias, columns of y from 0 on; nothing
+ * where the tensor is absent. */
+void pass_project(const struct pass *p, struct team *t, uint32_t layer, enum tensor_id id,
+                  enum tensor_id bias, const struct input *in, float *y, size_t stride);
+
+/* What leads back to the residual stream: a product, its bias, and a norm of the result. */
+struct way_back {
+    enum tensor_id weight, bias, post_norm;
+};
+
+/* pass_rejoin() - x += residual_scale * norm(W in), complete for all threads on return. The input
+ * must be complete; it is quantised here if the weight wants that. */
+void pass_rejoin(const struct pass *p, struct team *t, uint32_t layer, const struct way_back *way,
+                 struct input *in);
+
+/* pass_rejoin_rows() - the same for results that stand in buffers.normed, of which this thread
+ * needs its share of rows only. */
+void pass_rejoin_rows(const struct pass *p, struct team *t, uint32_t layer,
+                      enum tensor_id post_norm);
 
 /* pass_reads_q8() - does the weight (NULL: no) read quantised activations? */
 static inline bool pass_reads_q8(const struct weight *w)

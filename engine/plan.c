@@ -11,6 +11,7 @@
 
 /* Tensor bytes by where they go. */
 struct cost {
+    const struct model *m;
     uint64_t *layer; /* [n_layer] */
     uint32_t n_layer;
     uint64_t input, every, output; /* output: with the embedding where it is tied */
@@ -27,7 +28,7 @@ static int add_cost(void *ctx, const struct tensor_row *row, uint32_t layer,
 {
     (void)err;
     struct cost *cost = ctx;
-    uint64_t bytes = model_held_bytes(row, tensor);
+    uint64_t bytes = model_held_bytes(cost->m, row, tensor);
     switch (row->scope) {
     case SCOPE_INPUT:
         cost->input += bytes;
@@ -104,7 +105,7 @@ int plan_by_bytes(const struct model *m, uint32_t n_stages, struct layer_range *
     ranges[0] = (struct layer_range){0, n_layer};
     if (n_stages == 1) return ERR_NONE;
 
-    struct cost cost = {.layer = calloc(n_layer, sizeof *cost.layer), .n_layer = n_layer};
+    struct cost cost = {.m = m, .layer = calloc(n_layer, sizeof *cost.layer), .n_layer = n_layer};
     CHECK(cost.layer != NULL, err, ERR_MEMORY, "no memory to plan %" PRIu32 " layers", n_layer);
     read_cost(m, &cost);
     uint32_t first = 0;

@@ -14,7 +14,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { YARN_BETA_FAST = 32, YARN_BETA_SLOW = 1 }; /* turns within the original context */
+enum {
+    YARN_BETA_FAST = 32, /* turns within the original context */
+    YARN_BETA_SLOW = 1,
+    CONTEXT_STEP = 256,
+};
 
 static const double PI = 3.14159265358979323846;
 
@@ -47,39 +51,76 @@ static double scaled_frequency(const struct hparams *hp, uint32_t j, double freq
     return frequency;
 }
 
-int rope_open(struct rope *r, const struct model *m, const float *factors, struct err *err)
+/* pick_factors() - a context is counted in whole steps of CONTEXT_STEP, as the files' makers do. */
+static const float *pick_factors(const struct hparams *hp, const struct rope_factors *factors,
+                                 uint32_t n_ctx, enum tensor_id *id)
 {
-    const struct hparams *hp = &m->hp;
-    *r = (struct rope){.n_pairs = m->family->rope == ROPE_NONE ? 0 : hp->n_rot / 2};
-    r->magnitude = hp->rope_attn_factor;
-    if (hp->rope_scaling == ROPE_SCALING_YARN) r->magnitude *= 1 + 0.1 * fmath_log(hp->rope_factor);
-    if (r->n_pairs == 0) return ERR_NONE;
-    for (uint32_t j = 0; factors != NULL && j < r->n_pairs; j++)
+    bool is_long =
+        ((uint64_t)n_ctx + CONTEXT_STEP - 1) / CONTEXT_STEP * CONTEXT_STEP > hp->rope_ctx_orig;
+    *id = TENSOR_ROPE_FREQS;
+    if (factors->all != NULL || factors->long_ctx == NULL) return factors->all;
+    *id = is_long ? TENSOR_ROPE_FACTORS_LONG : TENSOR_ROPE_FACTORS_SHORT;
+    return is_long ? factors->long_ctx : factors->short_ctx;
+}
+
+static int check_factors(const float *factors, uint32_t n, enum tensor_id id, struct err *err)
+{
+    for (uint32_t j = 0; factors != NULL && j < n; j++)
         CHECK(factors[j] > 0, err, ERR_FILE,
               "tensor %s: value %" PRIu32 " is %g, want a number above 0: the file is damaged",
-              tensor_suffix(TENSOR_ROPE_FREQS), j, (double)factors[j]);
-    r->frequency = calloc(r->n_pairs, sizeof *r->frequency);
-    CHECK(r->frequency != NULL, err, ERR_MEMORY, "no memory for %" PRIu32 " rotary frequencies",
-          r->n_pairs);
-    for (uint32_t j = 0; j < r->n_pairs; j++) {
+              tensor_suffix(id), j, (double)factors[j]);
+    return ERR_NONE;
+}
+
+static void fill_main(struct rope_table *t, const struct hparams *hp, const float *factors)
+{
+    t->magnitude = hp->rope_attn_factor;
+    if (hp->rope_scaling == ROPE_SCALING_YARN && hp->yarn_log_multiplier == 0)
+        t->magnitude *= 1 + 0.1 * fmath_log(hp->rope_factor);
+    for (uint32_t j = 0; j < hp->n_rot / 2; j++) {
         double frequency = fmath_pow(hp->rope_base, -2.0 * j / hp->n_rot);
         if (factors != NULL) frequency /= factors[j];
-        r->frequency[j] = scaled_frequency(hp, j, frequency);
+        t->frequency[j] = scaled_frequency(hp, j, frequency);
     }
+}
+
+static void fill_plain(struct rope_table *t, const struct hparams *hp)
+{
+    t->magnitude = 1;
+    for (uint32_t j = 0; j < hp->n_rot / 2; j++)
+        t->frequency[j] = fmath_pow(hp->rope_base_plain, -2.0 * j / hp->n_rot);
+}
+
+int rope_open(struct rope *r, const struct model *m, const struct rope_factors *factors,
+              uint32_t n_ctx, struct err *err)
+{
+    const struct hparams *hp = &m->hp;
+    *r = (struct rope){.n_pairs = hp->n_rot / 2, .n_tables = hp->n_rope_tables};
+    enum tensor_id id;
+    const float *picked = pick_factors(hp, factors, n_ctx, &id);
+    TRY(check_factors(picked, r->n_pairs, id, err));
+    for (uint32_t i = 0; i < r->n_tables; i++) {
+        r->table[i].frequency = calloc(r->n_pairs + (size_t)1, sizeof(double));
+        CHECK(r->table[i].frequency != NULL, err, ERR_MEMORY,
+              "no memory for %" PRIu32 " rotary frequencies", r->n_pairs);
+    }
+    if (r->n_tables > LAYER_ROPE_MAIN) fill_main(&r->table[LAYER_ROPE_MAIN], hp, picked);
+    if (r->n_tables > LAYER_ROPE_PLAIN) fill_plain(&r->table[LAYER_ROPE_PLAIN], hp);
     return ERR_NONE;
 }
 
 void rope_close(struct rope *r)
 {
-    free(r->frequency);
+    for (uint32_t i = 0; i < ROPE_TABLES; i++) free(r->table[i].frequency);
     *r = (struct rope){0};
 }
 
 void rope_fill(const struct rope *r, uint32_t pos, float *cos, float *sin)
 {
-    for (uint32_t j = 0; j < r->n_pairs; j++) {
-        double angle = pos * r->frequency[j];
-        cos[j] = (float)(fmath_cos(angle) * r->magnitude);
-        sin[j] = (float)(fmath_sin(angle) * r->magnitude);
-    }
+    for (uint32_t i = 0; i < r->n_tables; i++, cos += r->n_pairs, sin += r->n_pairs)
+        for (uint32_t j = 0; j < r->n_pairs; j++) {
+            double angle = pos * r->table[i].frequency[j];
+            cos[j] = (float)(fmath_cos(angle) * r->table[i].magnitude);
+            sin[j] = (float)(fmath_sin(angle) * r->table[i].magnitude);
+        }
 }

@@ -7,6 +7,7 @@
 
 #include "engine/layer.h"
 #include "engine/pass.h"
+#include "engine/weights_stream.h"
 
 #include <inttypes.h>
 #include <omp.h>
@@ -40,26 +41,32 @@ static int take(struct buffers *b, void *out, uint64_t n, size_t value_bytes, co
     return ERR_NONE;
 }
 
+static int open_routing(struct buffers *b, uint64_t rows, uint64_t chosen, uint64_t experts,
+                        struct err *err)
+{
+    struct routing *r = &b->routing;
+    TRY(take(b, &r->expert, rows * chosen, sizeof *r->expert, "experts of rows", err));
+    TRY(take(b, &r->weight, rows * chosen, sizeof *r->weight, "experts' weights", err));
+    TRY(take(b, &r->place, rows * chosen, sizeof *r->place, "experts' places", err));
+    return take(b, &r->first, experts + 1, sizeof *r->first, "experts' rows", err);
+}
+
 static int open_buffers(struct stage *st, struct err *err)
 {
     const struct stage_config *c = &st->config;
     struct buffers *b = &st->buffers;
-    uint64_t rows = c->limits.rows_max, embd = c->model->hp.n_embd, pairs = st->rope.n_pairs;
-    uint64_t wide = 0, widest = 0;
-    for (uint32_t i = c->range.first; i < c->range.end; i++) {
-        uint64_t values = layer_wide_values(c->model, i), input = layer_widest_input(c->model, i);
-        wide = values > wide ? values : wide;
-        widest = input > widest ? input : widest;
-    }
-    uint64_t blocks = (widest + QUANT_BLOCK - 1) / QUANT_BLOCK;
+    struct row_sizes sizes = model_row_sizes(c->model, c->range);
+    uint64_t rows = c->limits.rows_max, embd = c->model->hp.n_embd;
     if (st->has_output) TRY(take(b, &b->x, rows * embd, sizeof *b->x, "activations", err));
     TRY(take(b, &b->normed, rows * embd, sizeof *b->normed, "normed activations", err));
-    TRY(take(b, &b->wide, rows * wide, sizeof *b->wide, "hidden activations", err));
-    TRY(take(b, &b->q8, rows * blocks * QUANT_BLOCK, 1, "quantised activations", err));
-    TRY(take(b, &b->q8_scale, rows * blocks, sizeof *b->q8_scale, "scales", err));
-    TRY(take(b, &b->q8_sum, rows * blocks, sizeof *b->q8_sum, "block sums", err));
-    TRY(take(b, &b->cos, rows * pairs, sizeof *b->cos, "rotary cosines", err));
-    TRY(take(b, &b->sin, rows * pairs, sizeof *b->sin, "rotary sines", err));
+    TRY(take(b, &b->kept, rows * sizes.kept, sizeof *b->kept, "kept activations", err));
+    TRY(take(b, &b->wide, rows * sizes.wide, sizeof *b->wide, "hidden activations", err));
+    TRY(take(b, &b->q8, rows * sizes.blocks * QUANT_BLOCK, 1, "quantised activations", err));
+    TRY(take(b, &b->q8_scale, rows * sizes.blocks, sizeof *b->q8_scale, "scales", err));
+    TRY(take(b, &b->q8_sum, rows * sizes.blocks, sizeof *b->q8_sum, "block sums", err));
+    TRY(take(b, &b->cos, rows * sizes.angles, sizeof *b->cos, "rotary cosines", err));
+    TRY(take(b, &b->sin, rows * sizes.angles, sizeof *b->sin, "rotary sines", err));
+    TRY(open_routing(b, rows, sizes.chosen, c->model->hp.experts.n, err));
     TRY(take(b, &b->groups, rows, sizeof *b->groups, "row groups", err));
     TRY(take(b, &b->wanted, c->limits.wanted_max, sizeof *b->wanted, "wanted rows", err));
     return take(b, &b->seen, c->limits.n_seqs, sizeof *b->seen, "sequence marks", err);
@@ -67,8 +74,22 @@ static int open_buffers(struct stage *st, struct err *err)
 
 static void close_buffers(struct buffers *b)
 {
-    void *const all[] = {b->x,   b->normed, b->wide,   b->q8,     b->q8_scale, b->q8_sum,
-                         b->cos, b->sin,    b->groups, b->wanted, b->seen};
+    void *const all[] = {b->x,
+                         b->normed,
+                         b->kept,
+                         b->wide,
+                         b->q8,
+                         b->q8_scale,
+                         b->q8_sum,
+                         b->cos,
+                         b->sin,
+                         b->routing.expert,
+                         b->routing.weight,
+                         b->routing.place,
+                         b->routing.first,
+                         b->groups,
+                         b->wanted,
+                         b->seen};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free(all[i]);
 }
 
@@ -87,8 +108,12 @@ static int open_parts(struct stage *st, struct err *err)
     TRY(kv_cache_open(&st->kv, c->model, c->range, &c->limits, err));
     TRY(weights_load(&st->weights, c->model, c->range, &st->kernels, c->threads, report_load, st,
                      err));
-    TRY(rope_open(&st->rope, c->model,
-                  weights_values(&st->weights, TENSOR_ROPE_FREQS, c->range.first), err));
+    const struct weights *w = &st->weights;
+    const struct rope_factors factors = {
+        .all = weights_values(w, TENSOR_ROPE_FREQS, c->range.first),
+        .long_ctx = weights_values(w, TENSOR_ROPE_FACTORS_LONG, c->range.first),
+        .short_ctx = weights_values(w, TENSOR_ROPE_FACTORS_SHORT, c->range.first)};
+    TRY(rope_open(&st->rope, c->model, &factors, c->limits.n_ctx, err));
     return open_buffers(st, err);
 }
 
@@ -128,6 +153,11 @@ struct footprint stage_usage(const struct stage *st)
     return (struct footprint){.weights = st->weights.bytes,
                               .kv = st->kv.pool_bytes,
                               .buffers = st->buffers.bytes + st->kv.table_bytes};
+}
+
+uint64_t stage_stream(const struct stage *st, uint64_t max)
+{
+    return weights_stream(&st->weights, st->config.threads, max);
 }
 
 /* ---- checking a batch ---- */
@@ -214,28 +244,51 @@ static uint32_t group_rows(const struct batch *b, struct row_group *groups)
     return n;
 }
 
+/* look_up() - the embedding of a row, with what the family does to it. */
+static void look_up(const struct stage *st, const struct pass *p, size_t row, float *x)
+{
+    const struct hparams *hp = &p->model->hp;
+    const struct weights *w = &st->weights;
+    const struct weight *embd = weights_get(w, TENSOR_TOKEN_EMBD, p->first_layer);
+    const float *positions = weights_values(w, TENSOR_POSITION_EMBD, p->first_layer);
+    const float *norm = weights_values(w, TENSOR_TOKEN_EMBD_NORM, p->first_layer);
+    const float *bias = weights_values(w, TENSOR_TOKEN_EMBD_NORM_BIAS, p->first_layer);
+    size_t n = hp->n_embd;
+    embd->kernels->lookup(&embd->panels, (size_t)p->batch->token[row], x);
+    for (size_t i = 0; hp->embd_scale != 1 && i < n; i++) x[i] *= hp->embd_scale;
+    if (positions != NULL) p->kernels->add(x, positions + p->batch->pos[row] * n, n);
+    if (norm != NULL) p->kernels->norm[p->model->family->norm](x, norm, bias, n, hp->norm_eps, x);
+}
+
 /* enter_rows() - a share of rows each: look them up or take them over, and work out their rotary
  * angles. */
-static void enter_rows(const struct stage *st, const struct pass *p, struct team *t,
+static void enter_rows(const struct stage *st, const struct pass *p, const struct team *t,
                        const float *in)
 {
-    const struct batch *b = p->batch;
-    const struct buffers *buffers = &st->buffers;
-    size_t from, to, n_embd = p->model->hp.n_embd, pairs = st->rope.n_pairs;
-    const struct weight *embd = weights_get(&st->weights, TENSOR_TOKEN_EMBD, p->first_layer);
-    const float *positions = weights_values(&st->weights, TENSOR_POSITION_EMBD, p->first_layer);
+    const struct buffers *b = &st->buffers;
+    size_t from, to, n_embd = p->model->hp.n_embd;
+    size_t angles = (size_t)st->rope.n_tables * st->rope.n_pairs;
     team_share(t, p->n_rows, &from, &to);
     for (size_t i = from; i < to; i++) {
         float *x = p->x + i * n_embd;
         if (st->has_input)
-            embd->kernels->lookup(&embd->panels, (size_t)b->token[i], x);
+            look_up(st, p, i, x);
         else
             memcpy(x, in + i * n_embd, n_embd * sizeof *x);
-        if (positions != NULL) p->kernels->add(x, positions + b->pos[i] * n_embd, n_embd);
-        rope_fill(&st->rope, b->pos[i], buffers->cos + i * pairs, buffers->sin + i * pairs);
-        team_tick(t, p, 4 * n_embd + 100 * pairs);
+        rope_fill(&st->rope, p->batch->pos[i], b->cos + i * angles, b->sin + i * angles);
     }
     team_wait(t);
+}
+
+/* scale_scores() - the last factor and the soft cap; a share of all scores each. */
+static void scale_scores(const struct pass *p, const struct team *t, float *out)
+{
+    const struct hparams *hp = &p->model->hp;
+    size_t from, to;
+    if (hp->logit_scale == 1 && hp->final_softcap == 0) return;
+    team_share(t, (size_t)p->batch->n_wanted * hp->n_vocab, &from, &to);
+    for (size_t i = from; i < to; i++) out[i] *= hp->logit_scale;
+    if (hp->final_softcap > 0) p->kernels->softcap(out + from, to - from, hp->final_softcap);
 }
 
 /* score_rows() - final norm and output head, for the rows that want scores. */
@@ -251,7 +304,11 @@ static void score_rows(const struct stage *st, const struct pass *p, struct team
     pass_norm(p, t, &in, weights_values(w, TENSOR_OUTPUT_NORM, p->first_layer),
               weights_values(w, TENSOR_OUTPUT_NORM_BIAS, p->first_layer), st->buffers.wanted);
     team_wait(t);
-    pass_product(p, t, head, &in, &(struct output){.y = out, .stride = n_vocab});
+    struct output to_out = {
+        .y = out, .stride = n_vocab, .bias = weights_values(w, TENSOR_OUTPUT_BIAS, p->first_layer)};
+    pass_product(p, t, head, &in, &to_out);
+    team_wait(t);
+    scale_scores(p, t, out);
 }
 
 static void report_layer(const struct stage *st, const struct team *t, uint32_t layer)

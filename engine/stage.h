@@ -41,6 +41,10 @@ void stage_close(struct stage *st); /* NULL is allowed */
 /* What was taken, in bytes, counted at the allocations. */
 struct footprint stage_usage(const struct stage *st);
 
+/* stage_stream() - read the weights once, as fast as memory gives them, with the stage's threads:
+ * the limit of decoding. Returns the bytes read, about max at most. */
+uint64_t stage_stream(const struct stage *st, uint64_t max);
+
 /* stage_forward() - obey the batch's commands, then run this stage's layers over its rows.
  *
  * in    first stage: NULL, rows are looked up from b->token;

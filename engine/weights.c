@@ -51,52 +51,123 @@ static void report(const struct load *l, uint32_t layer, uint64_t done)
     if (l->progress != NULL) l->progress(l->ctx, layer, l->w->bytes + done);
 }
 
-static int load_matrix(const struct load *l, struct weight *slot, uint32_t layer,
-                       const struct gguf_tensor *t, struct err *err)
+/* Packs one matrix whose rows lie side by side at rows; done: bytes of the tensor before it. */
+static void pack_matrix(const struct load *l, const struct weight *w, const uint8_t *rows,
+                        uint8_t *panels, uint32_t layer, uint64_t done)
 {
-    const struct format *format = format_find(t->format);
-    slot->kernels = kernels_find_format(l->kernels, t->format);
-    CHECK(slot->kernels != NULL, err, ERR_UNSUPPORTED, "tensor %.*s: no kernels for format %s",
-          (int)t->name.len, t->name.data, format->name);
-    size_t n_in = t->shape[0], n_out = t->shape[1];
-    size_t row_bytes = format_row_bytes(format, n_in);
-    size_t panel_bytes = PANEL_ROWS * row_bytes, n_panels = panels_count(n_out);
-    void *memory;
-    TRY(take_memory(t, n_panels * panel_bytes, &memory, err));
-    uint8_t *panels = memory;
-    slot->panels = (struct panels){.data = panels, .n_in = n_in, .n_out = n_out};
-
-    kernel_pack_fn *pack = slot->kernels->pack;
+    size_t n_in = w->panels.n_in, n_out = w->panels.n_out, n_panels = panels_count(n_out);
+    size_t panel_bytes = w->matrix_bytes / n_panels, row_bytes = panel_bytes / PANEL_ROWS;
+    kernel_pack_fn *pack = w->kernels->pack;
     size_t step = CHUNK_BYTES / panel_bytes + 1;
     for (size_t from = 0; from < n_panels; from += step) {
         size_t to = n_panels - from < step ? n_panels : from + step;
 #pragma omp parallel for num_threads(l->threads) schedule(static)
         for (size_t p = from; p < to; p++) {
-            size_t rows = n_out - p * PANEL_ROWS < PANEL_ROWS ? n_out - p * PANEL_ROWS : PANEL_ROWS;
-            pack(t->data + p * panel_bytes, rows, n_in, panels + p * panel_bytes);
+            size_t n = n_out - p * PANEL_ROWS < PANEL_ROWS ? n_out - p * PANEL_ROWS : PANEL_ROWS;
+            pack(rows + p * panel_bytes, n, n_in, panels + p * panel_bytes);
         }
         size_t end = to == n_panels ? n_out * row_bytes : to * panel_bytes;
-        drop_pages(t->data + from * panel_bytes, t->data + end);
-        report(l, layer, to * panel_bytes);
+        drop_pages(rows + from * panel_bytes, rows + end);
+        report(l, layer, done + to * panel_bytes);
     }
+}
+
+/* Sizes, kernels and memory of what a tensor becomes. */
+static int take_panels(const struct load *l, struct weight *w, const struct held *h,
+                       const struct gguf_tensor *t, uint8_t **panels, struct err *err)
+{
+    w->kernels = kernels_find_format(l->kernels, h->format);
+    CHECK(w->kernels != NULL, err, ERR_UNSUPPORTED, "tensor %.*s: no kernels for format %s",
+          (int)t->name.len, t->name.data, format_find(h->format)->name);
+    void *memory;
+    TRY(take_memory(t, held_bytes(h), &memory, err));
+    *panels = memory;
+    w->panels = (struct panels){.data = memory, .n_in = h->n_in, .n_out = h->n_out};
+    w->n_matrices = h->n;
+    w->matrix_bytes = held_bytes(h) / h->n;
     return ERR_NONE;
 }
 
-static int load_values(const struct load *l, struct weight *slot, uint32_t layer,
+static int load_matrices(const struct load *l, struct weight *w, const struct held *h,
+                         uint32_t layer, const struct gguf_tensor *t, struct err *err)
+{
+    uint8_t *panels;
+    TRY(take_panels(l, w, h, t, &panels, err));
+    size_t file_bytes = h->n_out * format_row_bytes(format_find(h->format), h->n_in);
+    for (size_t i = 0; i < h->n; i++)
+        pack_matrix(l, w, t->data + i * file_bytes, panels + i * w->matrix_bytes, layer,
+                    i * w->matrix_bytes);
+    return ERR_NONE;
+}
+
+/* turn() - out[j][i] = rows[i][j], of values of so many bytes. */
+static void turn(const uint8_t *rows, size_t n_rows, size_t n_columns, size_t bytes, uint8_t *out)
+{
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < n_columns; j++)
+            memcpy(out + (j * n_rows + i) * bytes, rows + (i * n_columns + j) * bytes, bytes);
+}
+
+/* pack_keys() - the key rows of one head, turned round: the matrix that takes a query to the
+ * latent. scratch: twice the matrix, as f32. */
+static void pack_keys(const struct weight *keys, const struct format *format, const uint8_t *rows,
+                      uint8_t *scratch, uint8_t *panels)
+{
+    size_t plain = keys->panels.n_in, width = keys->panels.n_out, n_panels = panels_count(width);
+    size_t panel_bytes = keys->matrix_bytes / n_panels, bytes = panel_bytes / PANEL_ROWS / plain;
+    uint8_t *turned = scratch + plain * width * sizeof(float);
+    if (format->block_values == 1)
+        memcpy(scratch, rows, plain * width * bytes);
+    else
+        format->decode(rows, (float *)(void *)scratch, plain * width);
+    turn(scratch, plain, width, bytes, turned);
+    for (size_t p = 0; p < n_panels; p++) {
+        size_t n = width - p * PANEL_ROWS < PANEL_ROWS ? width - p * PANEL_ROWS : PANEL_ROWS;
+        keys->kernels->pack(turned + p * panel_bytes, n, plain, panels + p * panel_bytes);
+    }
+}
+
+/* The older form of latent attention: for each head its key rows, then its value rows. */
+static int load_latent(const struct load *l, struct weight *keys, struct weight *values,
+                       const struct held held[2], uint32_t layer, const struct gguf_tensor *t,
+                       struct err *err)
+{
+    uint8_t *key_panels, *value_panels;
+    void *scratch;
+    const struct format *format = format_find(t->format);
+    TRY(take_panels(l, keys, &held[0], t, &key_panels, err));
+    TRY(take_panels(l, values, &held[1], t, &value_panels, err));
+    TRY(take_memory(t, 2 * held[0].n_in * held[0].n_out * sizeof(float), &scratch, err));
+    const uint8_t *rows = t->data;
+    size_t row_bytes = format_row_bytes(format, held[1].n_in);
+    uint64_t done = held_bytes(&held[0]);
+    for (size_t h = 0; h < held[0].n; h++) {
+        pack_keys(keys, format, rows, scratch, key_panels + h * keys->matrix_bytes);
+        rows += held[0].n_in * row_bytes;
+        pack_matrix(l, values, rows, value_panels + h * values->matrix_bytes, layer,
+                    done + h * values->matrix_bytes);
+        rows += held[1].n_out * row_bytes;
+    }
+    free(scratch);
+    drop_pages(t->data, t->data + t->bytes);
+    return ERR_NONE;
+}
+
+static int load_values(const struct load *l, struct weight *w, const struct held *h, uint32_t layer,
                        const struct gguf_tensor *t, struct err *err)
 {
-    size_t n_in = t->shape[0], n_out = t->shape[1] * t->shape[2];
+    size_t n_values = h->n_in * h->n_out * h->n;
     void *memory;
-    TRY(take_memory(t, n_in * n_out * sizeof(float), &memory, err));
-    slot->values = memory;
-    slot->panels = (struct panels){.n_in = n_in, .n_out = n_out};
-    format_find(t->format)->decode(t->data, slot->values, n_in * n_out);
-    for (size_t i = 0; i < n_in * n_out; i++)
-        CHECK(isfinite(slot->values[i]), err, ERR_FILE,
+    TRY(take_memory(t, held_bytes(h), &memory, err));
+    w->values = memory;
+    w->panels = (struct panels){.n_in = h->n_in, .n_out = h->n_out * h->n};
+    format_find(t->format)->decode(t->data, w->values, n_values);
+    for (size_t i = 0; i < n_values; i++)
+        CHECK(isfinite(w->values[i]), err, ERR_FILE,
               "tensor %.*s: value %zu is not finite: the file is damaged", (int)t->name.len,
               t->name.data, i);
     drop_pages(t->data, t->data + t->bytes);
-    report(l, layer, n_in * n_out * sizeof(float));
+    report(l, layer, held_bytes(h));
     return ERR_NONE;
 }
 
@@ -104,10 +175,18 @@ static int load_tensor(void *ctx, const struct tensor_row *row, uint32_t layer,
                        const struct gguf_tensor *t, struct err *err)
 {
     struct load *l = ctx;
-    struct weight *to = slot(l->w, row->id, row->scope == SCOPE_LAYER, layer);
-    bool as_values = row->role == ROLE_VECTOR || row->id == TENSOR_POSITION_EMBD;
-    TRY(as_values ? load_values(l, to, layer, t, err) : load_matrix(l, to, layer, t, err));
-    l->w->bytes += model_held_bytes(row, t);
+    struct held held[2];
+    uint32_t n = model_held(l->model, row, t, held);
+    struct weight *to[2];
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = slot(l->w, held[i].id, row->scope == SCOPE_LAYER, layer);
+    if (n == 2)
+        TRY(load_latent(l, to[0], to[1], held, layer, t, err));
+    else if (held[0].is_packed)
+        TRY(load_matrices(l, to[0], held, layer, t, err));
+    else
+        TRY(load_values(l, to[0], held, layer, t, err));
+    l->w->bytes += model_held_bytes(l->model, row, t);
     return ERR_NONE;
 }
 
@@ -148,6 +227,7 @@ static bool is_held(const struct weight *weight)
 
 const struct weight *weights_get(const struct weights *w, enum tensor_id id, uint32_t layer)
 {
+    if (id == TENSOR_NONE) return NULL;
     /* In one family an id has one scope, so at most one of the two slots is ever filled. */
     const struct weight *outside = slot(w, id, false, 0);
     if (is_held(outside)) return outside;

@@ -12,10 +12,12 @@
 #include "engine/kernels/kernels.h"
 #include "engine/model.h"
 
-/* One tensor as held. Either panels (kernels is set) or values. */
+/* One tensor as held. Either panels (kernels is set) or values. Several matrices stand one behind
+ * the other: panels is the first of them. */
 struct weight {
     const struct format_kernels *kernels;
     struct panels panels;
+    size_t n_matrices, matrix_bytes;
     float *values; /* [rows][n_in] of panels.n_out rows; a vector is one row */
 };
 
@@ -40,6 +42,15 @@ void weights_free(struct weights *w); /* a zeroed struct is allowed */
 /* weights_get() - a tensor of a layer (any layer of the range for tensors outside of layers); NULL
  * where absent. */
 const struct weight *weights_get(const struct weights *w, enum tensor_id id, uint32_t layer);
+
+/* weight_matrix() - one of a tensor's matrices; its data belongs to the tensor. */
+static inline struct weight weight_matrix(const struct weight *w, size_t index)
+{
+    struct weight one = *w;
+    one.n_matrices = 1;
+    one.panels.data += index * w->matrix_bytes;
+    return one;
+}
 
 /* weights_values() - the f32 values of a vector or of position rows; NULL where absent. */
 const float *weights_values(const struct weights *w, enum tensor_id id, uint32_t layer);

@@ -286,6 +286,46 @@ FROM_WIRE(report)
     return ERR_NONE;
 }
 
+TO_WIRE(probe)
+{
+    const struct msg_probe *s = &m->u.probe;
+    Wire__Probe *w = wire;
+    w->rounds = s->rounds;
+    TAKE(w->bytes, &c->out, s->n_bytes);
+    for (uint32_t i = 0; i < s->n_bytes; i++) w->bytes[i] = s->bytes[i];
+    w->n_bytes = s->n_bytes;
+    return ERR_NONE;
+}
+
+FROM_WIRE(probe)
+{
+    struct msg_probe *s = &m->u.probe;
+    const Wire__Probe *w = wire;
+    const bool asks_raw = w->n_bytes > 0;
+    TRY(check_number("PROBE.bytes entries", w->n_bytes, 0, LINK_RAW_SIZES_MAX, err));
+    TRY(check_number("PROBE.rounds", w->rounds, asks_raw, asks_raw ? LINK_RAW_ROUNDS_MAX : 0, err));
+    for (size_t i = 0; i < w->n_bytes; i++)
+        TRY(check_number("PROBE.bytes", w->bytes[i], 1, INT32_MAX, err));
+    s->bytes = w->bytes;
+    s->n_bytes = (uint32_t)w->n_bytes;
+    s->rounds = w->rounds;
+    return ERR_NONE;
+}
+
+TO_WIRE(probed)
+{
+    Wire__Probed *w = wire;
+    w->read_bytes_s = m->u.probed.read_bytes_s;
+    return ERR_NONE;
+}
+
+FROM_WIRE(probed)
+{
+    const Wire__Probed *w = wire;
+    m->u.probed.read_bytes_s = w->read_bytes_s;
+    return ERR_NONE;
+}
+
 #define CLOCK_NUMBERS(X) X(asked_ns) X(told_ns)
 
 TO_WIRE(clock)

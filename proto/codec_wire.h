@@ -54,6 +54,8 @@ struct codec {
     X(ERROR, error, false)                                                                         \
     X(STOP, stop, false)                                                                           \
     X(REPORT, report, false)                                                                       \
+    X(PROBE, probe, false)                                                                         \
+    X(PROBED, probed, false)                                                                       \
     X(CLOCK, clock, false)                                                                         \
     X(BATCH, batch, true)                                                                          \
     X(RESULT, result, true)

@@ -8,6 +8,7 @@
  *   worker ─ READY ─► coordinator
  *   worker ─ HEARTBEAT, ERROR ─► coordinator
  *   worker ◄─ CLOCK ─► coordinator
+ *   worker ◄─ PROBE ─ coordinator;  worker ─ PROBED ─► coordinator
  *   worker ◄─ STOP ── coordinator;  worker ─ REPORT ─► coordinator
  */
 #ifndef TANDEM_PROTO_MESSAGE_H
@@ -27,6 +28,8 @@ enum message_type {
     MESSAGE_ERROR,
     MESSAGE_STOP,
     MESSAGE_REPORT,
+    MESSAGE_PROBE,
+    MESSAGE_PROBED,
     MESSAGE_CLOCK,
     MESSAGE_BATCH,
     MESSAGE_RESULT,
@@ -137,6 +140,19 @@ struct msg_report {
     uint64_t rss_bytes;                 /* resident in its process at most; stages of one process say the same */
 };
 
+/* Measure something besides the model, while no batch is under way. With sizes: take part in
+ * link_raw_pingpong(). Without: how fast can this stage read its weights? */
+struct msg_probe {
+    const uint32_t *bytes; /* [n_bytes] sizes of raw messages, each 1 .. INT32_MAX */
+    uint32_t n_bytes;      /* <= LINK_RAW_SIZES_MAX */
+    uint32_t rounds;       /* 1 .. LINK_RAW_ROUNDS_MAX; 0 without sizes */
+};
+
+/* The probe is over. The accounts of all batches have left before. */
+struct msg_probed {
+    uint64_t read_bytes_s; /* weights, with all threads; 0 where the question was another */
+};
+
 /* What does your clock say? The coordinator asks, the worker answers with the same asked_ns. */
 struct msg_clock {
     uint64_t asked_ns; /* the coordinator's clock when it asked */
@@ -178,6 +194,8 @@ struct message {
         struct msg_error error;
         struct msg_stop stop;
         struct msg_report report;
+        struct msg_probe probe;
+        struct msg_probed probed;
         struct msg_clock clock;
         struct msg_batch batch;
         struct msg_result result;

@@ -48,7 +48,10 @@ int fault_plan_read(struct fault_plan *plan, int rank, struct err *err)
         plan->place = places[i].place;
         return read_action(plan, text + len, err);
     }
-    return err_set(err, ERR_USAGE, "TANDEM_TEST_FAULT: '%s' is not [RANK:]load|control|compute|prefill|decode|send:ACTION", text);
+    return err_set(
+        err, ERR_USAGE,
+        "TANDEM_TEST_FAULT: '%s' is not [RANK:]load|control|compute|prefill|decode|send:ACTION",
+        text);
 }
 
 static int64_t now_ns(void)
@@ -67,8 +70,8 @@ static void sleep_alive(uint32_t ms, void (*alive)(void *ctx), void *ctx)
         nanosleep(&(struct timespec){.tv_nsec = left < STEP_NS ? (long)left : STEP_NS}, NULL);
 }
 
-int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx), void *ctx,
-              struct err *err)
+int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx),
+              void *ctx, struct err *err)
 {
     if (plan->place != place) return ERR_NONE;
     if (plan->action == FAULT_EXIT) _exit(7);

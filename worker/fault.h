@@ -1,8 +1,9 @@
 /* fault - faults on request, so that tests can meet a slow or failing rank at a known place.
  *
- * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000". Places: load; then once a batch, each in
- * its column of the ledger: control (reading it), compute, prefill or decode (compute of more rows than one, or of one),
- * send. An action is a number of milliseconds to sleep, or "exit" or "error". Without RANK: every worker. */
+ * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000". Places: load; then
+ * once a batch, each in its column of the ledger: control (reading it), compute, prefill or decode
+ * (compute of more rows than one, or of one), send. An action is a number of milliseconds to sleep,
+ * or "exit" or "error". Without RANK: every worker. */
 #ifndef TANDEM_WORKER_FAULT_H
 #define TANDEM_WORKER_FAULT_H
 
@@ -11,7 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fault_place { FAULT_NONE, FAULT_LOAD, FAULT_CONTROL, FAULT_COMPUTE, FAULT_PREFILL, FAULT_DECODE, FAULT_SEND };
+enum fault_place {
+    FAULT_NONE,
+    FAULT_LOAD,
+    FAULT_CONTROL,
+    FAULT_COMPUTE,
+    FAULT_PREFILL,
+    FAULT_DECODE,
+    FAULT_SEND
+};
 enum fault_action { FAULT_SLEEP, FAULT_EXIT, FAULT_ERROR };
 
 struct fault_plan {
@@ -20,11 +29,13 @@ struct fault_plan {
     uint32_t sleep_ms;
 };
 
-/* fault_plan_read() - from the environment; no fault for other ranks. ERR_USAGE for a text it cannot read. */
+/* fault_plan_read() - from the environment; no fault for other ranks. ERR_USAGE for a text it
+ * cannot read. */
 int fault_plan_read(struct fault_plan *plan, int rank, struct err *err);
 
-/* fault_act() - do what is planned for this place, calling alive(ctx) every few milliseconds of a sleep. */
-int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx), void *ctx,
-              struct err *err);
+/* fault_act() - do what is planned for this place, calling alive(ctx) every few milliseconds of a
+ * sleep. */
+int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx),
+              void *ctx, struct err *err);
 
 #endif

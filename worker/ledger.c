@@ -35,10 +35,10 @@ void ledger_split_wait(struct ledger *g, uint64_t idle_ns)
     g->gap_ns = 0;
 }
 
-void ledger_book_inner(struct ledger *g, uint64_t begin_ns)
+void ledger_book_inner(struct ledger *g, enum ledger_column column, uint64_t begin_ns)
 {
     uint64_t length = ledger_now_ns() - begin_ns;
-    g->total_ns[LEDGER_CONTROL] += length;
+    g->total_ns[column] += length;
     g->inner_ns += length;
 }
 

@@ -20,7 +20,7 @@ enum ledger_column {
     LEDGER_SEND, /* from a filled frame to link_send() having taken it, waiting for a slot included
                   */
     LEDGER_CONTROL, /* reading messages, heartbeats, answers */
-    LEDGER_IDLE,    /* as LEDGER_WAIT, while the line had no request */
+    LEDGER_IDLE,    /* as LEDGER_WAIT, while the line had no request; and probes */
     LEDGER_COLUMNS
 };
 
@@ -55,8 +55,9 @@ uint64_t ledger_book(struct ledger *g, enum ledger_column column);
  */
 void ledger_split_wait(struct ledger *g, uint64_t idle_ns);
 
-/* ledger_book_inner() - control work since begin_ns, inside whatever section is at hand. */
-void ledger_book_inner(struct ledger *g, uint64_t begin_ns);
+/* ledger_book_inner() - what was done since begin_ns, inside whatever section is at hand, was this
+ * column's. */
+void ledger_book_inner(struct ledger *g, enum ledger_column column, uint64_t begin_ns);
 
 /* ledger_close_batch() - all that was booked since the last batch is this one's. a: id, rows, bytes
  * and instants. */

@@ -89,8 +89,10 @@ static int shape_model(struct job *j, struct err *err)
     const struct family *family = family_find(s->family, strlen(s->family));
     CHECK(family != NULL, err, ERR_USAGE, "'%s' is no family; see tandem inspect --families",
           s->family);
-    j->layer =
-        (struct layer_hparams){.n_head = s->n_head, .n_head_kv = s->n_head_kv, .n_ff = s->n_ff};
+    j->layer = (struct layer_hparams){.n_head = s->n_head,
+                                      .n_head_kv = s->n_head_kv,
+                                      .n_ff = s->n_ff,
+                                      .has_experts = s->n_expert > 0};
     j->model = (struct model){
         .family = family,
         .hp = {.n_vocab = s->n_vocab,
@@ -100,6 +102,10 @@ static int shape_model(struct job *j, struct err *err)
                .head_dim_k = s->head_dim,
                .head_dim_v = s->head_dim,
                .n_rot = s->head_dim,
+               .experts = {.n = s->n_expert,
+                           .n_used = s->n_expert_used,
+                           .n_ff = s->n_ff,
+                           .n_ff_shared = family->experts.shared == SHARED_KEY_OR_FF ? s->n_ff : 0},
                .layer = &j->layer},
     };
     return ERR_NONE;
@@ -261,9 +267,11 @@ static bool has_tensor(const struct job *j, const struct tensor_row *row)
     const struct habit habit = habit_of(j->model.family);
     const struct tensor_row *other = row_of(j->model.family, row->other);
     const bool has_other = other != NULL && other != row && has_tensor(j, other);
+    if (!model_has_part(&j->model, row->part, 0)) return false;
     if (row->need == NEED_ALWAYS) return true;
     if (row->need == NEED_OPTIONAL) return habit.is_fused && row->id == TENSOR_ATTN_QKV;
     if (row->need == NEED_UNLESS) return !has_other;
+    if (row->need == NEED_IF) return has_other;
     if (row->need == NEED_OR_TIED) return !j->shape.tied;
     return row->need == NEED_WITH && has_other &&
            (habit.biases == BIASES_ALL || (habit.biases == BIASES_QKV && is_qkv_bias(row->id)));
@@ -280,9 +288,9 @@ static void describe(const struct job *j, const struct tensor_row *row, uint32_t
 {
     struct gguf_tensor *t = &item->tensor;
     if (row->scope == SCOPE_LAYER)
-        snprintf(item->name, NAME_BYTES, "blk.%" PRIu32 ".%s", layer, tensor_suffix(row->id));
+        snprintf(item->name, NAME_BYTES, "blk.%" PRIu32 ".%s", layer, tensor_row_suffix(row));
     else
-        snprintf(item->name, NAME_BYTES, "%s", tensor_suffix(row->id));
+        snprintf(item->name, NAME_BYTES, "%s", tensor_row_suffix(row));
     *t = (struct gguf_tensor){.name = {item->name, strlen(item->name)}, .shape = {1, 1, 1, 1}};
     for (uint32_t i = 0; i < 3; i++) {
         if (row->shape[i] == DIM_NONE) continue;

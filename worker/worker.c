@@ -17,7 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STOP_WAIT_MS = 5000 };
+enum {
+    STOP_WAIT_MS = 5000,
+    PROBE_MS = 200,               /* for reading weights; at least one pass */
+    PROBE_BYTES_MAX = 1u << 30, /* of a pass: heartbeats wait for its end */
+};
 
 struct worker {
     struct link *link;
@@ -50,8 +54,8 @@ static int send_control(struct worker *w, const struct message *m, struct err *e
     return link_send(w->link, LINK_CONTROL, 0, len, err);
 }
 
-/* pulse() - a sign of life, where one is due, or where it is full of accounts. Losing one is no error: what it carried
- * goes with the next. */
+/* pulse() - a sign of life, where one is due, or where it is full of accounts. Losing one is no
+ * error: what it carried goes with the next. */
 static void pulse(struct worker *w)
 {
     uint64_t now = ledger_now_ns();
@@ -66,7 +70,7 @@ static void pulse(struct worker *w)
         ledger_unload(&w->ledger, &w->beat);
         w->beat_ns = now;
     }
-    ledger_book_inner(&w->ledger, now);
+    ledger_book_inner(&w->ledger, LEDGER_CONTROL, now);
 }
 
 static void on_progress(void *ctx, uint32_t layer, uint64_t done, uint64_t total)
@@ -88,18 +92,78 @@ static void pulse_while_delayed(void *ctx)
     pulse(ctx);
 }
 
-/* tell_clock() - at once, because the coordinator takes the middle of its own two instants for this one. */
+/* tell_clock() - at once, because the coordinator takes the middle of its own two instants for this
+ * one. */
 static int tell_clock(struct worker *w, uint64_t asked_ns, struct err *err)
 {
-    struct message m = {.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked_ns, .told_ns = ledger_now_ns()}};
+    struct message m = {.type = MESSAGE_CLOCK,
+                        .u.clock = {.asked_ns = asked_ns, .told_ns = ledger_now_ns()}};
     return send_control(w, &m, err);
 }
 
-/* obey_control() - LOAD (once, before the stage is open), CLOCK or STOP. */
-static int obey_control(struct worker *w, const struct message *m, struct msg_load *load, bool *have_load,
-                        struct err *err)
+/* send_accounts() - all that have not left. */
+static int send_accounts(struct worker *w, struct err *err)
+{
+    while (!ledger_is_empty(&w->ledger)) {
+        ledger_load(&w->ledger, &w->beat);
+        struct message beat = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
+        TRY(send_control(w, &beat, err));
+        ledger_unload(&w->ledger, &w->beat);
+    }
+    return ERR_NONE;
+}
+
+/* read_speed() - the best of some passes over the weights: nothing makes a machine faster than it
+ * is, and much makes it slower. */
+static uint64_t read_speed(struct worker *w)
+{
+    const uint64_t begin = ledger_now_ns();
+    double best = 0;
+    uint64_t from, now = begin;
+    do {
+        from = now;
+        const uint64_t bytes = stage_stream(w->stage, PROBE_BYTES_MAX);
+        now = ledger_now_ns();
+        const double speed = (double)bytes * 1e9 / (double)(now - from + 1);
+        if (speed > best) best = speed;
+        pulse(w);
+    } while (now - begin < (uint64_t)PROBE_MS * 1000000u);
+    return (uint64_t)best;
+}
+
+static int raw_pingpong(struct worker *w, const struct msg_probe *p, struct err *err)
+{
+    const size_t n = p->n_bytes;
+    size_t *bytes = calloc(n, sizeof *bytes);
+    double *us = calloc(n * (size_t)link_size(w->link), sizeof *us);
+    int rc = ERR_NONE;
+    if (bytes == NULL || us == NULL)
+        rc = err_set(err, ERR_MEMORY, "no memory to measure %zu sizes of messages", n);
+    for (size_t i = 0; rc == ERR_NONE && i < n; i++) bytes[i] = p->bytes[i];
+    if (rc == ERR_NONE) rc = link_raw_pingpong(w->link, bytes, n, p->rounds, us, err);
+    free(bytes);
+    free(us);
+    return rc;
+}
+
+static int answer_probe(struct worker *w, const struct msg_probe *p, struct err *err)
+{
+    CHECK(w->stage != NULL, err, ERR_PEER, "asked to measure before it was asked to load");
+    struct message m = {.type = MESSAGE_PROBED};
+    TRY(send_accounts(w, err));
+    if (p->n_bytes > 0)
+        TRY(raw_pingpong(w, p, err));
+    else
+        m.u.probed.read_bytes_s = read_speed(w);
+    return send_control(w, &m, err);
+}
+
+/* obey_control() - LOAD (once, before the stage is open), CLOCK, PROBE or STOP. */
+static int obey_control(struct worker *w, const struct message *m, struct msg_load *load,
+                        bool *have_load, struct err *err)
 {
     if (m->type == MESSAGE_CLOCK) return tell_clock(w, m->u.clock.asked_ns, err);
+    if (m->type == MESSAGE_PROBE) return answer_probe(w, &m->u.probe, err);
     if (m->type == MESSAGE_STOP) {
         w->stopped = true;
         w->stop_idle_ns = m->u.stop.idle_ns;
@@ -107,12 +171,14 @@ static int obey_control(struct worker *w, const struct message *m, struct msg_lo
         *load = m->u.load;
         *have_load = true;
     } else {
-        return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time", (int)m->type);
+        return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time",
+                       (int)m->type);
     }
     return ERR_NONE;
 }
 
-/* take_control() - one control message, where there is one. load, have_load: NULL when LOAD may not come. */
+/* take_control() - one control message, where there is one. load, have_load: NULL when LOAD may not
+ * come. */
 static int take_control(struct worker *w, struct msg_load *load, bool *have_load, struct err *err)
 {
     int from;
@@ -122,12 +188,12 @@ static int take_control(struct worker *w, struct msg_load *load, bool *have_load
     TRY(link_receive(w->link, LINK_CONTROL, &from, &frame, &len, err));
     if (frame == NULL) return ERR_NONE;
     link_made_progress(w->link);
-    struct message m;
+    struct message m = {0};
     struct frame_view view;
     int rc = codec_unpack(w->control, frame, len, 0, &m, &view, err);
     if (rc == ERR_NONE) rc = obey_control(w, &m, load, have_load, err);
     link_receive_done(w->link, LINK_CONTROL);
-    ledger_book_inner(&w->ledger, begin);
+    ledger_book_inner(&w->ledger, m.type == MESSAGE_PROBE ? LEDGER_IDLE : LEDGER_CONTROL, begin);
     return rc;
 }
 
@@ -138,7 +204,8 @@ static void count_cpus(struct msg_hello *hello)
     hello->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-/* tell_memory() - 0 means that nothing is known, so an exhausted limit says 1. names outlives the hello. */
+/* tell_memory() - 0 means that nothing is known, so an exhausted limit says 1. names outlives the
+ * hello. */
 static void tell_memory(struct msg_hello *hello, struct memory_limits *names)
 {
     memory_read_limits(names, hello->cpus, "");
@@ -189,9 +256,9 @@ static int check_load(const struct worker *w, const struct msg_load *load, struc
               load->stage < load->n_stages,
           err, ERR_PEER, "asked to hold layers %u..%u of %u as stage %u of %u", load->layer_first,
           load->layer_end, n_layer, load->stage, load->n_stages);
-    CHECK(load->threads >= 1 && load->rows_max >= 1 && load->wanted_max >= 1 && load->credits >= 1, err,
-          ERR_PEER, "asked to run with %u threads, %u rows, %u wanted rows and %u credits", load->threads,
-          load->rows_max, load->wanted_max, load->credits);
+    CHECK(load->threads >= 1 && load->rows_max >= 1 && load->wanted_max >= 1 && load->credits >= 1,
+          err, ERR_PEER, "asked to run with %u threads, %u rows, %u wanted rows and %u credits",
+          load->threads, load->rows_max, load->wanted_max, load->credits);
     return ERR_NONE;
 }
 
@@ -245,7 +312,8 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
     return exec_open(&w->exec, &exec, err);
 }
 
-static int say_ready(struct worker *w, const struct msg_load *load, uint64_t load_ns, struct err *err)
+static int say_ready(struct worker *w, const struct msg_load *load, uint64_t load_ns,
+                     struct err *err)
 {
     struct footprint used = stage_usage(w->stage);
     struct message m = {.type = MESSAGE_READY,
@@ -271,28 +339,32 @@ static int await_send_buffer(struct worker *w, uint8_t **out, size_t *capacity, 
 }
 
 /* read_batch() - the frame as a BATCH. */
-static int read_batch(struct worker *w, const uint8_t *frame, size_t len, struct message *m, struct frame_view *view,
-                      struct err *err)
+static int read_batch(struct worker *w, const uint8_t *frame, size_t len, struct message *m,
+                      struct frame_view *view, struct err *err)
 {
     TRY(codec_unpack(w->data, frame, len, w->model->hp.n_vocab, m, view, err));
-    CHECK(m->type == MESSAGE_BATCH, err, ERR_PEER, "message type %d came down the line, want a batch", (int)m->type);
+    CHECK(m->type == MESSAGE_BATCH, err, ERR_PEER,
+          "message type %d came down the line, want a batch", (int)m->type);
     return fault_act(&w->fault, FAULT_CONTROL, pulse_while_delayed, w, err);
 }
 
-static int compute_batch(struct worker *w, const struct msg_batch *b, const struct frame_view *view, uint8_t *out,
-                         size_t capacity, size_t *out_len, struct err *err)
+static int compute_batch(struct worker *w, const struct msg_batch *b, const struct frame_view *view,
+                         uint8_t *out, size_t capacity, size_t *out_len, struct err *err)
 {
     w->beat.state = WORKER_FORWARD;
     w->beat.batch_id = b->id;
-    TRY(fault_act(&w->fault, b->batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE, pulse_while_delayed, w, err));
+    TRY(fault_act(&w->fault, b->batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE,
+                  pulse_while_delayed, w, err));
     TRY(fault_act(&w->fault, FAULT_COMPUTE, pulse_while_delayed, w, err));
     TRY(exec_batch(w->exec, b, view, out, capacity, out_len, err));
     w->beat.state = WORKER_IDLE;
     return ERR_NONE;
 }
 
-/* run_frame() - one batch, in the order of the ledger's sections. waited: the frame was not there at the first look. */
-static int run_frame(struct worker *w, const uint8_t *frame, size_t len, bool waited, struct err *err)
+/* run_frame() - one batch, in the order of the ledger's sections. waited: the frame was not there
+ * at the first look. */
+static int run_frame(struct worker *w, const uint8_t *frame, size_t len, bool waited,
+                     struct err *err)
 {
     struct ledger *g = &w->ledger;
     struct msg_account a = {.received_ns = ledger_book(g, waited ? LEDGER_WAIT : LEDGER_CONTROL)};
@@ -357,12 +429,7 @@ static int run_line(struct worker *w, struct err *err)
 static int say_report(struct worker *w, struct err *err)
 {
     const struct ledger *g = &w->ledger;
-    while (!ledger_is_empty(g)) {
-        ledger_load(g, &w->beat);
-        struct message beat = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
-        TRY(send_control(w, &beat, err));
-        ledger_unload(&w->ledger, &w->beat);
-    }
+    TRY(send_accounts(w, err));
     struct link_counts sent = link_counts(w->link, LINK_DATA);
     struct message m = {.type = MESSAGE_REPORT,
                         .u.report = {.batches = g->batches,
@@ -400,7 +467,8 @@ static int serve(struct worker *w, const struct worker_config *config, struct er
 /* report_error() - tell the coordinator, which prints the line, and wait to be told to stop. */
 static void report_error(struct worker *w, const struct err *err)
 {
-    if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, NULL) != ERR_NONE) return;
+    if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, NULL) != ERR_NONE)
+        return;
     struct message m = {.type = MESSAGE_ERROR,
                         .u.error = {.code = (uint32_t)err->code, .text = err->text}};
     if (send_control(w, &m, NULL) != ERR_NONE) return;

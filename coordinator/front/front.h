@@ -29,6 +29,6 @@ typedef int front_run_fn(const struct settings *settings, const struct line_star
                          struct err *err);
 
 front_run_fn generate_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
-    synth_run, quantize_run;
+    synth_run, quantize_run, bench_run;
 
 #endif

@@ -4,6 +4,7 @@
  * text and the JSON object are two printings of one struct. */
 #include "coordinator/front/front.h"
 
+#include "coordinator/front/families_report.h"
 #include "coordinator/front/output.h"
 #include "coordinator/line/capacity.h"
 #include "coordinator/text/tokenizer.h"
@@ -156,13 +157,21 @@ static struct gguf_str model_name(const struct model *m)
     return name;
 }
 
+/* The first layer that attends; layer 0 where none does. */
+static const struct layer_hparams *first_attention(const struct hparams *hp)
+{
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        if (!hp->layer[i].is_conv) return &hp->layer[i];
+    return &hp->layer[0];
+}
+
 /* ---- text ---- */
 
 static int print_head(const struct inspection *in, struct err *err)
 {
     const struct model *m = in->model;
     const struct hparams *hp = &m->hp;
-    const struct layer_hparams *first = &hp->layer[0];
+    const struct layer_hparams *first = first_attention(hp);
     char bytes[OUTPUT_BYTES_TEXT], name[200];
     struct gguf_str general = model_name(m);
     TRY(output_printf(err, "file       %s, %s, %" PRIu64 " tensors\n", gguf_path(m->file),
@@ -175,7 +184,10 @@ static int print_head(const struct inspection *in, struct err *err)
         hp->n_layer, hp->n_embd, first->n_ff, hp->n_vocab, hp->n_ctx_train));
     TRY(output_printf(err, "attention  %u heads, %u key/value heads, keys of %u, values of %u\n",
                       first->n_head, first->n_head_kv, hp->head_dim_k, hp->head_dim_v));
-    if (m->family->rope == ROPE_NONE) return ERR_NONE;
+    if (hp->experts.n > 0)
+        TRY(output_printf(err, "experts    %u, of which each row takes %u, feed-forward %u\n",
+                          hp->experts.n, hp->experts.n_used, hp->experts.n_ff));
+    if (hp->n_rope_tables == 0) return ERR_NONE;
     TRY(output_printf(err, "RoPE       %u dimensions, base %g", hp->n_rot, (double)hp->rope_base));
     if (hp->rope_scaling != ROPE_SCALING_NONE)
         TRY(output_printf(err, ", %s scaling by %g", scaling_name(hp->rope_scaling),
@@ -344,7 +356,7 @@ static json_t *tokenizer_json(const struct tokenizer *t)
 
 static json_t *hparams_json(const struct hparams *hp)
 {
-    const struct layer_hparams *first = &hp->layer[0];
+    const struct layer_hparams *first = first_attention(hp);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "layers",
                      (json_int_t)hp->n_layer, "width", (json_int_t)hp->n_embd, "feed_forward",
                      (json_int_t)first->n_ff, "vocabulary", (json_int_t)hp->n_vocab, "context",
@@ -385,6 +397,7 @@ int inspect_run(const struct settings *settings, const struct line_starter *star
                 struct err *err)
 {
     (void)starter;
+    if (settings->families) return families_report_print(err);
     struct inspection in = {.settings = settings};
     int rc = inspect(&in, err);
     if (rc == ERR_NONE)

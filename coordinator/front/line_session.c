@@ -147,7 +147,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .chunk = set->chunk,
         .threads = set->threads,
         .kv = (enum kv_format)set->kv,
-        .measure = set->stats || set->trace != NULL,
+        .measure = s->measures || set->stats || set->trace != NULL,
         .trace_layers = set->trace != NULL && set->trace_layers,
         .shuffle_blocks = set->shuffle_blocks,
         .shuffle_seed = set->shuffle_seed,
@@ -174,7 +174,8 @@ int session_finish(struct session *s, struct err *err)
     progress_bar_erase(&s->bar);
     s->times.done_ns = session_now_ns();
     TRY(line_stop(s->line, err));
-    if (!s->settings->quiet) line_report_print(s->line, &s->times, s->settings->verbose);
+    if (!s->settings->quiet && !s->measures)
+        line_report_print(s->line, &s->times, s->settings->verbose);
     if (s->settings->stats) TRY(stats_report_print(s->line, err));
     return write_trace(s, err);
 }

@@ -23,6 +23,7 @@ struct session {
     struct token_list *prompts; /* [n_prompts] */
     uint32_t n_prompts;
     bool tokens_only; /* the front's to set: it will not ask for LINE_SCORES */
+    bool measures;    /* the front's to set: it reads the line's statistics and reports by itself */
     struct link *link; /* the starter's */
     struct line *line;
     FILE *trace; /* --trace, until it is written */

@@ -1,7 +1,8 @@
 /* clock_pair - see clock_pair.h. */
 #include "coordinator/line/clock_pair.h"
 
-void clock_reading_take(struct clock_reading *reading, const struct clock_round *round, bool same_host)
+void clock_reading_take(struct clock_reading *reading, const struct clock_round *round,
+                        bool same_host)
 {
     uint64_t half = (round->heard_ns - round->asked_ns) / 2;
     int64_t offset = (int64_t)(round->told_ns - (round->asked_ns + half));
@@ -21,12 +22,14 @@ uint64_t clock_pair_convert(const struct clock_pair *p, uint64_t stage_ns)
     if (!p->begin.taken) return stage_ns;
     double drift = 0;
     if (p->end.taken && p->end.stage_ns > p->begin.stage_ns)
-        drift = (double)(p->end.offset_ns - p->begin.offset_ns) * (double)(int64_t)(stage_ns - p->begin.stage_ns) /
+        drift = (double)(p->end.offset_ns - p->begin.offset_ns) *
+                (double)(int64_t)(stage_ns - p->begin.stage_ns) /
                 (double)(p->end.stage_ns - p->begin.stage_ns);
     return stage_ns - (uint64_t)p->begin.offset_ns - (uint64_t)(int64_t)drift;
 }
 
 uint64_t clock_pair_error_ns(const struct clock_pair *p)
 {
-    return p->end.taken && p->end.error_ns > p->begin.error_ns ? p->end.error_ns : p->begin.error_ns;
+    return p->end.taken && p->end.error_ns > p->begin.error_ns ? p->end.error_ns
+                                                               : p->begin.error_ns;
 }

@@ -462,6 +462,35 @@ static int land_all(struct line *ln, struct err *err)
     return ERR_NONE;
 }
 
+int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err)
+{
+    release_result(ln);
+    TRY(land_all(ln, err));
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        TRY(roster_probe(ln->roster, i, &(struct msg_probe){0}, err));
+        TRY(roster_await_probed(ln->roster, i, err));
+        bytes_s[i] = roster_at(ln->roster, i)->probed.read_bytes_s;
+    }
+    return ERR_NONE;
+}
+
+/* The workers come as soon as they have read the message, and take part without a word. */
+int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
+{
+    size_t sizes[LINK_RAW_SIZES_MAX];
+    BUG_IF(n > LINK_RAW_SIZES_MAX, "more sizes of raw messages than there may be");
+    for (uint32_t i = 0; i < n; i++) sizes[i] = bytes[i];
+    release_result(ln);
+    TRY(land_all(ln, err));
+    const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
+    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_probe(ln->roster, i, &probe, err));
+    while (link_pending_sends(ln->link) > 0) link_wait(ln->link, 1000);
+    TRY(link_raw_pingpong(ln->link, sizes, n, rounds, us, err));
+    roster_excuse(ln->roster);
+    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_await_probed(ln->roster, i, err));
+    return ERR_NONE;
+}
+
 int line_stop(struct line *ln, struct err *err)
 {
     release_result(ln);

@@ -128,6 +128,15 @@ struct line_counts line_counts(const struct line *ln);
 struct journal;
 const struct journal *line_journal(const struct line *ln);
 
+/* What a line could do at best, measured by itself while no request is there: after line_next() has said that none is
+ * left. Afterwards the journal has the accounts of all batches. Errors end the line, as those of line_next().
+ *
+ * line_read_speeds() - bytes_s [stages]: how fast each stage reads its weights with all its threads, one stage at a
+ * time; 0.2 s each. The limit of its decoding.
+ * line_raw_hops() - what link_raw_pingpong() says: us [stages + 1][n], hop i ends at stage i, the last one here. */
+int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err);
+int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err);
+
 /* line_stop() - drain, stop the workers, collect their reports. line_close() frees; after an error, or without
  * line_stop(), it tells the workers to stop and waits for nothing. */
 int line_stop(struct line *ln, struct err *err);

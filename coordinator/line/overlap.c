@@ -16,16 +16,18 @@ static bool meets(const struct msg_account *a, const struct journal *j, uint32_t
 {
     for (uint64_t id = first_batch(j); id <= journal_last(j); id++) {
         const struct msg_account *b = journal_account(j, other, id);
-        if (b != NULL && id != a->batch_id && a->begin_ns < b->sent_ns && b->begin_ns < a->sent_ns) return true;
+        if (b != NULL && id != a->batch_id && a->begin_ns < b->sent_ns && b->begin_ns < a->sent_ns)
+            return true;
     }
     return false;
 }
 
-static bool meets_any(const struct msg_account *a, const struct journal *j, const struct line_stage *stages,
-                      uint32_t n_stages, uint32_t own)
+static bool meets_any(const struct msg_account *a, const struct journal *j,
+                      const struct line_stage *stages, uint32_t n_stages, uint32_t own)
 {
     for (uint32_t i = 0; i < n_stages; i++)
-        if (i != own && strcmp(stages[i].host, stages[own].host) == 0 && meets(a, j, i)) return true;
+        if (i != own && strcmp(stages[i].host, stages[own].host) == 0 && meets(a, j, i))
+            return true;
     return false;
 }
 

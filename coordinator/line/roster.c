@@ -158,6 +158,10 @@ static int note_message(struct roster *r, struct member *m, const struct message
     case MESSAGE_CLOCK:
         m->clock = (struct clock_round){msg->u.clock.asked_ns, msg->u.clock.told_ns, m->heard_ns};
         return ERR_NONE;
+    case MESSAGE_PROBED:
+        m->probed = msg->u.probed;
+        m->is_probed = true;
+        return ERR_NONE;
     case MESSAGE_ERROR:
         return blame(m, (enum err_code)msg->u.error.code, msg->u.error.text, err);
     default:
@@ -319,6 +323,27 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
         clock_reading_take(reading, &m->clock, same_host);
     }
     return ERR_NONE;
+}
+
+int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err)
+{
+    r->members[index].is_probed = false;
+    return roster_send(r, index, &(struct message){.type = MESSAGE_PROBE, .u.probe = *probe}, err);
+}
+
+int roster_await_probed(struct roster *r, uint32_t index, struct err *err)
+{
+    while (!r->members[index].is_probed) {
+        link_wait(r->link, 1000);
+        TRY(roster_poll(r, err));
+    }
+    return ERR_NONE;
+}
+
+void roster_excuse(struct roster *r)
+{
+    r->polled_ns = now_ns();
+    for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns = r->polled_ns;
 }
 
 void roster_stop(struct roster *r, uint64_t idle_ns)

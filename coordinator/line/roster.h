@@ -20,6 +20,8 @@ struct member {
     struct msg_report report;
     struct msg_heartbeat beat; /* without its accounts and marks: the journal has them */
     struct clock_round clock;  /* the latest answer */
+    bool is_probed;            /* the latest PROBE is answered, by: */
+    struct msg_probed probed;
     uint64_t heard_ns;
     bool has_range;
     struct layer_range range;
@@ -49,6 +51,12 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
 
 /* roster_read_clock() - ask a worker for its clock a few times; *reading: the best round. */
 int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err);
+
+/* roster_probe() - PROBE to one worker; roster_await_probed() - poll until it has answered. Between the two a worker
+ * may be silent, and so may the coordinator: roster_excuse() - nobody was silent up to now. */
+int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err);
+int roster_await_probed(struct roster *r, uint32_t index, struct err *err);
+void roster_excuse(struct roster *r);
 
 /* roster_stop() - STOP to everybody, as far as they can be reached. idle_ns: how long the line has had no request. */
 void roster_stop(struct roster *r, uint64_t idle_ns);

@@ -21,11 +21,17 @@ static void fill_generic(struct kernels *k)
     k->rope[ROPE_HALF] = rope_half_generic;
     k->activate[ACT_SILU] = silu_generic;
     k->activate[ACT_GELU] = gelu_generic;
+    k->activate[ACT_RELU_SQUARED] = relu_squared_generic;
+    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_generic;
+    k->softcap = softcap_generic;
     k->attention[KV_F16] = attention_f16_generic;
     k->attention[KV_F32] = attention_f32_generic;
     k->store[KV_F16] = store_f16_generic;
     k->store[KV_F32] = store_f32_generic;
+    k->load[KV_F16] = load_f16_generic;
+    k->load[KV_F32] = load_f32_generic;
     k->add = add_generic;
+    k->add_scaled = add_scaled_generic;
 }
 
 #if defined(TANDEM_KERNELS_X86)
@@ -39,6 +45,9 @@ static void override_avx2(struct kernels *k)
     k->quantise = quantise_avx2;
     k->activate[ACT_SILU] = silu_avx2;
     k->activate[ACT_GELU] = gelu_avx2;
+    k->activate[ACT_RELU_SQUARED] = relu_squared_avx2;
+    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_avx2;
+    k->softcap = softcap_avx2;
     k->attention[KV_F16] = attention_f16_avx2;
     k->attention[KV_F32] = attention_f32_avx2;
     k->store[KV_F16] = store_f16_avx2;
@@ -50,6 +59,9 @@ static void override_avx512(struct kernels *k)
     k->quantise = quantise_avx512;
     k->activate[ACT_SILU] = silu_avx512;
     k->activate[ACT_GELU] = gelu_avx512;
+    k->activate[ACT_RELU_SQUARED] = relu_squared_avx512;
+    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_avx512;
+    k->softcap = softcap_avx512;
     k->attention[KV_F16] = attention_f16_avx512;
     k->attention[KV_F32] = attention_f32_avx512;
     k->store[KV_F16] = store_f16_avx512;

@@ -20,14 +20,40 @@
  *   Q4_0   for each block of 32 k: 16 f16 scales, then [4][16][4] bytes: byte b of group j has
  *          q + 8 of k = 4j + b in its low half, and of k = 16 + 4j + b in its high half
  *
+ *   bit planes: for each block of the file, what it says of scales, each number 16 times, row by
+ *            row (the head), and then for each 32 k their lower and their upper bits. A plane of n
+ *            bits is [n][16][4] bytes: four k of a row side by side, k = 4j .. 4j + 3 at bit
+ *            n * (j / n) of the bytes of vector j % n; so that of Q4_0 is one too
+ *
+ *              format  head                         lower  upper  value
+ *              Q4_1    d, m                         4             d code + m
+ *              Q5_0    d                            4      1      d (code - 16)
+ *              Q5_1    d, m                         4      1      d code + m
+ *              IQ4_NL  d                            4             d (table - 128)
+ *              MXFP4   e (8 bits)                   4             2^(e - 128) (table - 12)
+ *              Q2_K    d, m, 16 scale bytes         2             d a code - m b, for 16 k
+ *              Q3_K    d, 3 words of scales         2      1      d a (code - 4), for 16 k
+ *              Q4_K    d, m, 3 words of scales      4             d a code - m b, for 32 k
+ *              Q5_K    d, m, 3 words of scales      4      1      d a code - m b, for 32 k
+ *              Q6_K    d, 16 scale bytes            4      2      d a (code - 32), for 16 k
+ *              IQ4_XS  d, 16 bits and 32 of scales  4             d a (table - 128), for 32 k
+ *              TQ2_0   d                            2             d (code - 1)
+ *
+ *            d and m are f16; scale bytes and words stand as in the file (quant_decode.c)
+ *
+ *   IQ1, IQ2, IQ3 and TQ1 formats: for each block of the file, the 16 rows' blocks as they are
+ *
  * A panel is exactly 16 times the bytes of a row in the file.
  *
  * Order. Each lane is one output row and walks k in ascending order with one accumulator, whatever
  * the number of rows of activations: so a result does not depend on batch, chunk or thread.
- * Float formats: acc = fma(w, x, acc). Block formats: the activations are quantised to int8 in
- * blocks of 32; isum, the sum of q_w * q_x over the block, is exact;
- * acc = fma(scale_w * scale_x, isum, acc), block by block. The generic kernels multiply and add
- * with two roundings, because a machine without a fused instruction would crawl otherwise; so
+ * Float formats, and those that are decoded on the way: acc = fma(w, x, acc). Block formats: the
+ * activations are quantised to int8 in blocks of 32; isum, the sum of q_w * q_x over the block, is
+ * exact; acc = fma(scale_w * scale_x, isum, acc), block by block. Where the weights have a scale for
+ * 16 k, the block is two such sums, one after the other. Where they have a minimum, too,
+ * acc = fma(minimum, scale_x * sum_x, acc) follows, sum_x being the sum of the same q_x; scales and
+ * minimums are f32 as the reference's decoder has them. The generic kernels multiply and add with
+ * two roundings, because a machine without a fused instruction would crawl otherwise; so
  * instruction sets may differ in the last bits.
  *
  * A value that is not finite stays so: quantising gives such a block a scale that is not finite,
@@ -50,7 +76,7 @@ enum {
     QUANT_BLOCK = 32,      /* activations that share a scale; block formats agree with it */
     ATTENTION_QUERIES = 4, /* queries that walk a tile together */
     TILE_BLOCKS = ATTENTION_TILE / KV_BLOCK_POSITIONS,
-    ACTIVATION_COUNT = ACT_GELU + 1,
+    ACTIVATION_COUNT = ACT_SWIGLU_CLAMPED + 1,
     NORM_COUNT = NORM_LAYER + 1,
     ROPE_COUNT = ROPE_HALF + 1,
     KV_FORMAT_COUNT = KV_F32 + 1,
@@ -59,6 +85,10 @@ enum {
 /* Of GELU, see KERNEL_ACTIVATE: sqrt(2 / pi), and what stands before the cube. */
 #define GELU_SCALE 0.7978845608028654F
 #define GELU_CUBE 0.044715F
+
+/* Of the clamped SwiGLU, see KERNEL_ACTIVATE. */
+#define SWIGLU_SLOPE 1.702F
+#define SWIGLU_LIMIT 7.0F
 
 /* A block of activations below this is quantised to zeros: 127 / max must not overflow. */
 #define QUANT_TINY 1e-30F
@@ -92,10 +122,17 @@ struct attention_queries {
 /* One tile: up to 256 positions of a key/value head. A block is K as [dim_k][32] (lanes are
  * positions), then V as [32][dim_v] (lanes are value dimensions), in the cache's number format. */
 struct attention_tile {
-    const uint8_t *block[TILE_BLOCKS];
+    const uint8_t *block[TILE_BLOCKS]; /* NULL where no query sees any of it */
     size_t dim_k, dim_v;
-    float scale;                         /* multiplies q . k */
-    uint32_t n_valid[ATTENTION_QUERIES]; /* positions of the tile that the query sees: 0 .. 256 */
+    bool values_in_keys; /* the first dim_v rows of K are V too, and no V stands behind it */
+    float scale;         /* multiplies q . k */
+    float softcap;       /* 0: none */
+    /* A query sees positions [first, n_valid) of the tile, 0 .. 256. Both ascend from query to
+     * query, but a tile that lies before a query's window has first 256 and n_valid 0 for it. */
+    uint32_t first[ATTENTION_QUERIES];
+    uint32_t n_valid[ATTENTION_QUERIES];
+    float slope[ATTENTION_QUERIES];      /* of a linear bias; 0: none */
+    int32_t distance[ATTENTION_QUERIES]; /* the query's position, counted from the tile's first */
 };
 
 /* pack: n_rows <= 16 rows of the file's format, side by side at rows, to one panel. */
@@ -127,24 +164,36 @@ struct attention_tile {
 
 /* activate: x[i] = act(x[i]) * up[i]; up == NULL: x[i] = act(x[i]).
  * SiLU: x / (1 + exp(-x)). GELU, tanh form: x / (1 + exp(-2 y)), y = SCALE (x + CUBE x^3), which is
- * 0.5 x (1 + tanh(y)). */
+ * 0.5 x (1 + tanh(y)). ReLU squared: max(0, x)^2. Clamped SwiGLU:
+ * g / (1 + exp(-1.702 g)), g = min(x, 7), times u + 1 in place of up, u = up clamped to -7 .. 7. */
 #define KERNEL_ACTIVATE(name) void name(float *x, const float *up, size_t n)
 
 /* attention: take one tile; tiles come in ascending order. For each query, over the positions that
  * it sees:
  *
- *   s[p] = scale * (q . K[p]);  m = max s;  e[p] = exp(s[p] - m);  t = sum e;  a = sum e[p] V[p]
+ *   s[p] = scale * (q . K[p]), then if softcap: softcap * tanh(s / softcap), then if slope:
+ *          - slope * (distance - p)
+ *   m = max s;  e[p] = exp(s[p] - m);  t = sum e;  a = sum e[p] V[p]
  *
  * and then, with M = max(max, m):
  *
  *   sum = sum exp(max - M) + t exp(m - M);  acc = acc exp(max - M) + a exp(m - M);  max = M
  *
- * n_valid ascends from query to query. A query that sees none of the tile is left alone. */
+ * A query that sees none of the tile is left alone. */
 #define KERNEL_ATTENTION(name)                                                                     \
     void name(struct attention_queries *queries, const struct attention_tile *tile)
 
 /* store: n values to the cache's number format at dst, step elements apart. */
 #define KERNEL_STORE(name) void name(const float *src, size_t n, uint8_t *dst, size_t step)
+
+/* load: the way back, from step 1. */
+#define KERNEL_LOAD(name) void name(const uint8_t *src, size_t n, float *dst)
+
+/* softcap: x[i] = cap * tanh(x[i] / cap), as cap * (1 - 2 / (1 + exp(2 x / cap))). */
+#define KERNEL_SOFTCAP(name) void name(float *x, size_t n, float cap)
+
+/* add_scaled: x[i] += scale * y[i]. */
+#define KERNEL_ADD_SCALED(name) void name(float *x, const float *y, float scale, size_t n)
 
 /* add: x[i] += y[i]. */
 #define KERNEL_ADD(name) void name(float *x, const float *y, size_t n)
@@ -158,7 +207,10 @@ typedef KERNEL_ROPE(kernel_rope_fn);
 typedef KERNEL_ACTIVATE(kernel_activate_fn);
 typedef KERNEL_ATTENTION(kernel_attention_fn);
 typedef KERNEL_STORE(kernel_store_fn);
+typedef KERNEL_LOAD(kernel_load_fn);
+typedef KERNEL_SOFTCAP(kernel_softcap_fn);
 typedef KERNEL_ADD(kernel_add_fn);
+typedef KERNEL_ADD_SCALED(kernel_add_scaled_fn);
 
 /* The number formats that there are kernels for: X(ID, suffix, activations are quantised). A new
  * one is a row here and its pack_, matmul_ and lookup_ kernels in generic/; an instruction set may
@@ -168,7 +220,42 @@ typedef KERNEL_ADD(kernel_add_fn);
     X(F16, f16, false)                                                                             \
     X(BF16, bf16, false)                                                                           \
     X(Q8_0, q8_0, true)                                                                            \
-    X(Q4_0, q4_0, true)
+    X(Q4_0, q4_0, true)                                                                            \
+    KERNEL_PLANES_FORMATS(X)                                                                       \
+    KERNEL_DECODED_FORMATS(X)
+
+/* Formats whose panels are bit planes: see generic/planes.h. */
+#define KERNEL_PLANES_FORMATS(X)                                                                   \
+    X(Q4_1, q4_1, true)                                                                            \
+    X(Q5_0, q5_0, true)                                                                            \
+    X(Q5_1, q5_1, true)                                                                            \
+    X(IQ4_NL, iq4_nl, true)                                                                        \
+    X(MXFP4, mxfp4, true)                                                                          \
+    X(Q2_K, q2_k, true)                                                                            \
+    X(Q3_K, q3_k, true)                                                                            \
+    X(Q4_K, q4_k, true)                                                                            \
+    X(Q5_K, q5_k, true)                                                                            \
+    X(Q6_K, q6_k, true)                                                                            \
+    X(IQ4_XS, iq4_xs, true)                                                                        \
+    X(TQ2_0, tq2_0, true)
+
+/* Formats whose panels keep the file's blocks: see generic/decoded.h. */
+#define KERNEL_DECODED_FORMATS(X)                                                                  \
+    X(IQ2_XXS, iq2_xxs, false)                                                                     \
+    X(IQ2_XS, iq2_xs, false)                                                                       \
+    X(IQ2_S, iq2_s, false)                                                                         \
+    X(IQ3_XXS, iq3_xxs, false)                                                                     \
+    X(IQ3_S, iq3_s, false)                                                                         \
+    X(IQ1_S, iq1_s, false)                                                                         \
+    X(IQ1_M, iq1_m, false)                                                                         \
+    X(TQ1_0, tq1_0, false)
+
+/* Formats that have products on AMX tiles. The others run as on AVX-512. */
+#define KERNEL_AMX_FORMATS(X)                                                                      \
+    X(F16, f16)                                                                                    \
+    X(BF16, bf16)                                                                                  \
+    X(Q8_0, q8_0)                                                                                  \
+    X(Q4_0, q4_0)
 
 enum kernel_format {
 #define KERNEL_FORMAT_ENUM(id, suffix, q8) KERNEL_FORMAT_##id,
@@ -194,7 +281,10 @@ struct kernels {
     kernel_activate_fn *activate[ACTIVATION_COUNT];
     kernel_attention_fn *attention[KV_FORMAT_COUNT];
     kernel_store_fn *store[KV_FORMAT_COUNT];
+    kernel_load_fn *load[KV_FORMAT_COUNT];
+    kernel_softcap_fn *softcap;
     kernel_add_fn *add;
+    kernel_add_scaled_fn *add_scaled;
 };
 
 /* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have
@@ -219,11 +309,18 @@ static inline size_t panels_count(size_t n_out)
 KERNEL_FORMATS(KERNEL_DECLARE)
 #undef KERNEL_DECLARE
 
+#define KERNEL_DECLARE_AMX(id, suffix) KERNEL_MATMUL(matmul_##suffix##_amx);
+KERNEL_AMX_FORMATS(KERNEL_DECLARE_AMX)
+#undef KERNEL_DECLARE_AMX
+
 /* Kernels that are not per format: each instruction set that has one declares it here. */
 #define KERNEL_DECLARE_VECTOR(isa)                                                                 \
     KERNEL_QUANTISE(quantise_##isa);                                                               \
     KERNEL_ACTIVATE(silu_##isa);                                                                   \
     KERNEL_ACTIVATE(gelu_##isa);                                                                   \
+    KERNEL_ACTIVATE(relu_squared_##isa);                                                           \
+    KERNEL_ACTIVATE(swiglu_clamped_##isa);                                                         \
+    KERNEL_SOFTCAP(softcap_##isa);                                                                 \
     KERNEL_ATTENTION(attention_f16_##isa);                                                         \
     KERNEL_ATTENTION(attention_f32_##isa);                                                         \
     KERNEL_STORE(store_f16_##isa);
@@ -237,6 +334,9 @@ KERNEL_NORM(norm_layer_generic);
 KERNEL_ROPE(rope_interleaved_generic);
 KERNEL_ROPE(rope_half_generic);
 KERNEL_STORE(store_f32_generic);
+KERNEL_LOAD(load_f16_generic);
+KERNEL_LOAD(load_f32_generic);
 KERNEL_ADD(add_generic);
+KERNEL_ADD_SCALED(add_scaled_generic);
 
 #endif

@@ -34,6 +34,9 @@ for family in llama gpt2; do
     done
 done
 
+synth experts --family llama --type q8_0 --experts 4 --experts-used 2
+check "a synthetic model with experts runs" hashes "$made" 0
+
 hashes "$work/llama-q8_0.gguf" 0
 mv "$work/out" "$work/want"
 hashes "$work/llama-q8_0.gguf" 3

@@ -17,6 +17,7 @@ struct line_way {
     uint32_t stages, threads, chunk;
     enum isa isa;
     enum kv_format kv;
+    uint32_t n_ctx; /* 0: LINE_CTX */
     bool beside;   /* three other sequences share every batch */
     bool shuffled; /* blocks in a mixed order */
 };
@@ -46,7 +47,7 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
         struct stage_config config = {
             .model = m,
             .range = {i * m->hp.n_layer / l->n_stages, (i + 1) * m->hp.n_layer / l->n_stages},
-            .limits = {.n_ctx = LINE_CTX,
+            .limits = {.n_ctx = way.n_ctx > 0 ? way.n_ctx : LINE_CTX,
                        .n_seqs = LINE_SEQS,
                        .n_blocks = LINE_BLOCKS,
                        .rows_max = LINE_ROWS,
@@ -117,6 +118,17 @@ static inline void line_forward(struct line *l, struct line_batch *batch)
         if (stage_forward(l->stage[i], b, in, out, &err) != ERR_NONE) fail_msg("%s", err.text);
         in = out;
     }
+}
+
+/* line_trim() - a sequence keeps its first blocks only. */
+static inline void line_trim(struct line *l, uint32_t seq, uint32_t blocks)
+{
+    struct kv_command trim = {.op = KV_TRIM, .seq = seq, .index = blocks};
+    struct batch b = {.n_commands = 1, .commands = &trim};
+    struct err err;
+    for (uint32_t i = 0; i < l->n_stages; i++)
+        if (stage_forward(l->stage[i], &b, NULL, NULL, &err) != ERR_NONE) fail_msg("%s", err.text);
+    l->mapped[seq] = blocks;
 }
 
 /* line_score() - scores after each of n ids of sequence 1, starting at position first:

@@ -104,25 +104,61 @@ struct matrix {
     const struct format *format;
 };
 
-/* A value that the format holds, small enough for f16 scales. */
+/* Where the f16 scales of a block stand; all its other bytes may be anything. */
+static const struct {
+    uint32_t format;
+    int at[2]; /* -1: none */
+} scales_of[] = {
+    {FORMAT_Q8_0, {0, -1}},    {FORMAT_Q4_0, {0, -1}},   {FORMAT_Q4_1, {0, 2}},
+    {FORMAT_Q5_0, {0, -1}},    {FORMAT_Q5_1, {0, 2}},    {FORMAT_IQ4_NL, {0, -1}},
+    {FORMAT_Q2_K, {80, 82}},   {FORMAT_Q3_K, {108, -1}}, {FORMAT_Q4_K, {0, 2}},
+    {FORMAT_Q5_K, {0, 2}},     {FORMAT_Q6_K, {208, -1}}, {FORMAT_IQ4_XS, {0, -1}},
+    {FORMAT_IQ2_XXS, {0, -1}}, {FORMAT_IQ2_XS, {0, -1}}, {FORMAT_IQ2_S, {0, -1}},
+    {FORMAT_IQ3_XXS, {0, -1}}, {FORMAT_IQ3_S, {0, -1}},  {FORMAT_IQ1_S, {0, -1}},
+    {FORMAT_TQ1_0, {52, -1}},  {FORMAT_TQ2_0, {64, -1}},
+};
+
+/* set_scales() - the scales of a block become one f16. An MXFP4 block has an exponent instead,
+ * which becomes that of the f16; d of an IQ1_M block is spread over the tops of four words. */
+static void set_scales(uint32_t format, uint8_t *block, uint16_t half)
+{
+    if (format == FORMAT_MXFP4)
+        block[0] = (uint8_t)((half >> 10 & 0x1f) + 112);
+    for (size_t i = 0; format == FORMAT_IQ1_M && i < 4; i++) {
+        uint8_t *top = &block[48 + 2 * i + 1];
+        *top = (uint8_t)((*top & 0xf) | (half >> 4 * i & 0xf) << 4);
+    }
+    for (size_t f = 0; f < sizeof scales_of / sizeof *scales_of; f++)
+        for (size_t i = 0; scales_of[f].format == format && i < 2; i++)
+            if (scales_of[f].at[i] >= 0) memcpy(block + scales_of[f].at[i], &half, 2);
+}
+
+/* Values that the format holds, small enough for f16 scales. */
 static void random_row(uint32_t format, uint8_t *row, size_t n_in)
 {
-    if (format == FORMAT_Q8_0 || format == FORMAT_Q4_0) {
-        size_t bytes = format == FORMAT_Q8_0 ? 34 : 18;
-        for (size_t b = 0; b < n_in / QUANT_BLOCK; b++) {
-            uint16_t scale = f32_to_f16(random_float() * 0.01F);
-            memcpy(row + b * bytes, &scale, 2);
-            for (size_t i = 2; i < bytes; i++) row[b * bytes + i] = (uint8_t)random_u32();
-        }
-        return;
-    }
-    for (size_t k = 0; k < n_in; k++) {
+    const struct format *f = format_find(format);
+    for (size_t k = 0; k < n_in; k += f->block_values, row += f->block_bytes) {
         float value = random_float();
         uint16_t half = format == FORMAT_F16 ? f32_to_f16(value) : f32_to_bf16(value);
-        if (format == FORMAT_F32)
-            memcpy(row + 4 * k, &value, 4);
+        for (size_t i = 0; f->block_values > 1 && i < f->block_bytes; i++)
+            row[i] = (uint8_t)random_u32();
+        if (f->block_values > 1)
+            set_scales(format, row, f32_to_f16(value * 0.01F));
         else
-            memcpy(row + 2 * k, &half, 2);
+            memcpy(row, format == FORMAT_F32 ? (const void *)&value : &half, f->block_bytes);
+    }
+}
+
+/* A width of a few blocks; of few values where the format has no blocks. */
+static size_t random_width(const struct format_kernels *k)
+{
+    switch (format_find(k->format)->block_values) {
+    case 1:
+        return 1 + random_below(150);
+    case 32:
+        return 32 * (1 + random_below(5));
+    default:
+        return 256 * (1 + random_below(2));
     }
 }
 
@@ -234,8 +270,7 @@ static void packing_and_looking_up_gives_the_decoded_rows_back(void **state)
     for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++)
         for (int i = 0; i < 20; i++) {
             const struct format_kernels *k = &tables[0].format[f];
-            size_t n_in = k->reads_q8 ? 32 * (1 + random_below(4)) : 1 + random_below(70);
-            size_t n_out = 1 + random_below(50);
+            size_t n_in = random_width(k), n_out = 1 + random_below(50);
             struct matrix m = matrix_new(k, n_in, n_out);
             struct guarded out = guarded_new(n_in);
             for (size_t o = 0; o < n_out; o++) {
@@ -255,7 +290,7 @@ static void products_agree_with_the_decoded_weights_in_double(void **state)
         for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++)
             for (int i = 0; i < 40; i++) {
                 const struct format_kernels *k = &tables[isa].format[f];
-                size_t n_in = k->reads_q8 ? 32 * (1 + random_below(5)) : 1 + random_below(150);
+                size_t n_in = random_width(k);
                 size_t n_out = 1 + random_below(120), n_rows = 1 + random_below(14);
                 size_t n_panels = panels_count(n_out), from = random_below(n_panels);
                 size_t to = from + 1 + random_below(n_panels - from),
@@ -282,7 +317,9 @@ static void a_row_alone_gives_the_same_bits_as_among_others(void **state)
         for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++)
             for (size_t n_rows = 2; n_rows <= 13; n_rows++) {
                 const struct format_kernels *k = &tables[isa].format[f];
-                size_t n_in = k->reads_q8 ? 96 : 95, n_out = 133, n_panels = panels_count(n_out);
+                size_t block = format_find(k->format)->block_values;
+                size_t n_in = block == 1 ? 95 : block == 32 ? 96 : 256;
+                size_t n_out = 133, n_panels = panels_count(n_out);
                 struct matrix m = matrix_new(k, n_in, n_out);
                 struct rows r = rows_new(&tables[isa], n_rows, n_in);
                 struct guarded together = guarded_new(n_rows * n_out), alone = guarded_new(n_out);
@@ -302,40 +339,104 @@ static void a_row_alone_gives_the_same_bits_as_among_others(void **state)
             }
 }
 
-/* Scales of 1 and small sums are exact in f32, so every instruction set must give the integer
- * itself. */
+/* Blocks whose bytes are all one, or random ones where byte is negative, with scales of 1. */
+static void fill_rows(struct matrix *m, int byte)
+{
+    size_t bytes = m->format->block_bytes;
+    size_t n = m->packed.n_out * format_row_bytes(m->format, m->packed.n_in) / bytes;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *block = m->rows + i * bytes;
+        for (size_t j = 0; j < bytes; j++) block[j] = (uint8_t)(byte < 0 ? (int)random_u32() : byte);
+        set_scales(m->format->id, block, f32_to_f16(1));
+    }
+}
+
+/* Activations of one value, or random ones where it is -128; only block b counts. */
+static void fill_activations(struct rows *r, int value, size_t b)
+{
+    for (size_t i = 0; i < r->n_in / QUANT_BLOCK; i++) {
+        r->sum[i] = 0;
+        for (size_t k = 0; k < QUANT_BLOCK; k++) {
+            int q = value == -128 ? (int)random_below(255) - 127 : value;
+            r->q8[i * QUANT_BLOCK + k] = (int8_t)q;
+            r->sum[i] += q;
+        }
+        r->scale[i] = i == b;
+    }
+}
+
+/* With scales of 1 every number on the way is exact in f32, so every instruction set must give the
+ * integer itself. */
+static void check_exact_sum(const struct kernels *table, const struct format_kernels *k,
+                            int activation, int byte)
+{
+    size_t n_in = format_find(k->format)->block_values;
+    for (size_t b = 0; b < n_in / QUANT_BLOCK; b++) {
+        struct matrix m = matrix_new(k, n_in, PANEL_ROWS);
+        struct rows r = rows_new(table, 1, n_in);
+        struct guarded y = guarded_new(PANEL_ROWS);
+        struct activations x = rows_from(&r, 0);
+        fill_rows(&m, byte);
+        matrix_pack(&m, k);
+        fill_activations(&r, activation, b);
+        k->matmul(&m.packed, 0, 1, &x, 1, y.x, PANEL_ROWS);
+        for (size_t o = 0; o < PANEL_ROWS; o++) {
+            double want = 0;
+            for (size_t i = b * QUANT_BLOCK; i < (b + 1) * QUANT_BLOCK; i++)
+                want += (double)m.decoded[o * n_in + i] * r.q8[i];
+            if ((double)y.x[o] != want)
+                fail_msg("%s %s: %.9g, want %.9g", isa_name(table->isa), m.format->name,
+                         (double)y.x[o], want);
+        }
+        guarded_free(y);
+        rows_free(r);
+        matrix_free(m);
+    }
+}
+
 static void block_sums_are_exact_at_the_extremes(void **state)
 {
     (void)state;
-    static const int8_t activations[] = {127, -127, 1, 0};
-    static const uint8_t quants[] = {0x80, 0x7f, 0x81, 0x00,
-                                     0xff}; /* Q4_0: 0 and 8, 7 and 15, ... */
+    static const int activations[] = {127, -127, 1, 0, -128};
+    static const int bytes[] = {0x80, 0x7f, 0x81, 0x00, 0xff, 0x0f, 0xf0, -1};
     for (int isa = 0; isa < n_tables; isa++)
-        for (size_t f = KERNEL_FORMAT_Q8_0; f <= KERNEL_FORMAT_Q4_0; f++)
-            for (size_t a = 0; a < sizeof activations; a++)
-                for (size_t q = 0; q < sizeof quants; q++) {
-                    const struct format_kernels *k = &tables[isa].format[f];
-                    struct matrix m = matrix_new(k, QUANT_BLOCK, PANEL_ROWS);
-                    struct rows r = rows_new(&tables[isa], 1, QUANT_BLOCK);
-                    size_t bytes = format_row_bytes(m.format, QUANT_BLOCK);
-                    for (size_t o = 0; o < PANEL_ROWS; o++) {
-                        memset(m.rows + o * bytes, quants[q], bytes);
-                        memcpy(m.rows + o * bytes, &(uint16_t){0x3c00}, 2);
-                    }
-                    matrix_pack(&m, k);
-                    memset(r.q8, activations[a], QUANT_BLOCK);
-                    r.scale[0] = 1;
-                    r.sum[0] = QUANT_BLOCK * activations[a];
-                    struct guarded y = guarded_new(PANEL_ROWS);
-                    struct activations x = rows_from(&r, 0);
-                    k->matmul(&m.packed, 0, 1, &x, 1, y.x, PANEL_ROWS);
-                    float want = 0;
-                    for (size_t i = 0; i < QUANT_BLOCK; i++) want += m.decoded[i] * activations[a];
-                    for (size_t o = 0; o < PANEL_ROWS; o++) assert_true(y.x[o] == want);
-                    guarded_free(y);
-                    rows_free(r);
-                    matrix_free(m);
+        for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++) {
+            const struct format_kernels *k = &tables[isa].format[f];
+            for (size_t a = 0; k->reads_q8 && a < sizeof activations / sizeof *activations; a++)
+                for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+                    check_exact_sum(&tables[isa], k, activations[a], bytes[i]);
+        }
+}
+
+/* Vectors round once where plain C rounds twice: at most one unit in the last place for each of the
+ * sums that a block or half of it adds. */
+static void instruction_sets_differ_by_a_rounding_a_block_at_most(void **state)
+{
+    (void)state;
+    enum { N_OUT = 40, N_ROWS = 3 };
+    for (int isa = 1; isa < n_tables; isa++)
+        for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++)
+            for (int i = 0; i < 5; i++) {
+                const struct format_kernels *k = &tables[isa].format[f];
+                size_t n_in = random_width(k);
+                if (!k->reads_q8) continue;
+                struct matrix m = matrix_new(k, n_in, N_OUT);
+                struct rows r = rows_new(&tables[isa], N_ROWS, n_in);
+                struct activations x = rows_from(&r, 0);
+                float got[N_ROWS * N_OUT], plain[N_ROWS * N_OUT];
+                k->matmul(&m.packed, 0, 3, &x, N_ROWS, got, N_OUT);
+                tables[0].format[f].matmul(&m.packed, 0, 3, &x, N_ROWS, plain, N_OUT);
+                for (size_t o = 0; o < N_ROWS * N_OUT; o++) {
+                    double magnitude = 0;
+                    for (size_t j = 0; j < n_in; j++)
+                        magnitude += fabs(m.decoded[o % N_OUT * n_in + j] *
+                                          read_value(&r, true, o / N_OUT, j));
+                    assert_near(got[o], plain[o], magnitude * FLT_EPSILON * (double)(n_in / 16),
+                                m.format->name, o);
                 }
+                rows_free(r);
+                matrix_free(m);
+            }
 }
 
 static void weights_that_are_not_numbers_spoil_their_own_output_only(void **state)
@@ -344,14 +445,18 @@ static void weights_that_are_not_numbers_spoil_their_own_output_only(void **stat
     for (int isa = 0; isa < n_tables; isa++)
         for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++) {
             const struct format_kernels *k = &tables[isa].format[f];
-            struct matrix m = matrix_new(k, 64, 40);
-            struct rows r = rows_new(&tables[isa], 3, 64);
-            size_t bytes = format_row_bytes(m.format, 64);
+            if (k->format == FORMAT_MXFP4) continue; /* all its scales are finite */
+            size_t n_in = format_find(k->format)->block_values == 256 ? 256 : 64;
+            struct matrix m = matrix_new(k, n_in, 40);
+            struct rows r = rows_new(&tables[isa], 3, n_in);
+            size_t bytes = format_row_bytes(m.format, n_in);
             uint16_t half = k->format == FORMAT_BF16 ? 0x7fc0 : 0x7e00;
             if (k->format == FORMAT_F32)
                 memcpy(m.rows + 21 * bytes, &(float){NAN}, 4);
-            else
+            else if (m.format->block_values == 1)
                 memcpy(m.rows + 21 * bytes, &half, 2);
+            else
+                set_scales(k->format, m.rows + 21 * bytes, half);
             matrix_pack(&m, k);
             struct guarded y = guarded_new(3 * 40);
             struct activations x = rows_from(&r, 0);
@@ -359,6 +464,37 @@ static void weights_that_are_not_numbers_spoil_their_own_output_only(void **stat
             for (size_t i = 0; i < 120; i++) assert_int_equal(isnan(y.x[i]) != 0, i % 40 == 21);
             guarded_free(y);
             rows_free(r);
+            matrix_free(m);
+        }
+}
+
+/* A format that is decoded on the way has the bits that its values would give as F32 panels. */
+static void decoded_formats_multiply_like_their_values_in_f32(void **state)
+{
+    (void)state;
+    static const uint32_t decoded[] = {
+#define ID_OF(id, suffix, q8) FORMAT_##id,
+        KERNEL_DECODED_FORMATS(ID_OF)
+#undef ID_OF
+    };
+    enum { N_OUT = 37, N_ROWS = 71 };
+    for (int isa = 0; isa < n_tables; isa++)
+        for (size_t f = 0; f < sizeof decoded / sizeof *decoded; f++) {
+            const struct format_kernels *k = kernels_find_format(&tables[isa], decoded[f]);
+            const struct format_kernels *plain = kernels_find_format(&tables[isa], FORMAT_F32);
+            struct matrix m = matrix_new(k, 512, N_OUT), p = matrix_new(plain, 512, N_OUT);
+            struct rows r = rows_new(&tables[isa], N_ROWS, 512);
+            struct activations x = rows_from(&r, 0);
+            struct guarded got = guarded_new(N_ROWS * N_OUT), want = guarded_new(N_ROWS * N_OUT);
+            memcpy(p.rows, m.decoded, (size_t)512 * N_OUT * sizeof(float));
+            matrix_pack(&p, plain);
+            k->matmul(&m.packed, 0, 3, &x, N_ROWS, got.x, N_OUT);
+            plain->matmul(&p.packed, 0, 3, &x, N_ROWS, want.x, N_OUT);
+            assert_same_bits(got.x, want.x, (size_t)N_ROWS * N_OUT, m.format->name);
+            guarded_free(got);
+            guarded_free(want);
+            rows_free(r);
+            matrix_free(p);
             matrix_free(m);
         }
 }
@@ -416,10 +552,23 @@ static void a_block_with_a_value_that_is_not_finite_gets_such_a_scale(void **sta
             }
 }
 
-static double exact_activation(enum activation act, double x)
+/* up NULL: there is none. */
+static double exact_activation(enum activation act, double x, const float *up)
 {
-    double y = act == ACT_SILU ? x : 2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-    return x / (1 + fmath_exp(-y));
+    double factor = up != NULL ? *up : 1;
+    switch (act) {
+    case ACT_SILU:
+        return x / (1 + fmath_exp(-x)) * factor;
+    case ACT_GELU:
+        return x / (1 + fmath_exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x))) *
+               factor;
+    case ACT_RELU_SQUARED:
+        return (x > 0 ? x * x : 0) * factor;
+    case ACT_SWIGLU_CLAMPED:
+        x = fmin(x, 7);
+        return x / (1 + fmath_exp(-1.702F * x)) * (up != NULL ? fmax(-7, fmin(7, *up)) + 1 : 1);
+    }
+    return 0;
 }
 
 static void activations_agree_with_the_formula_in_double(void **state)
@@ -432,10 +581,11 @@ static void activations_agree_with_the_formula_in_double(void **state)
                     struct guarded x = guarded_new(n);
                     float *up = random_floats(n);
                     double want[70];
+                    for (size_t i = 0; i < n; i += 4) up[i] *= 20; /* some beyond the clamps */
                     for (size_t i = 0; i < n; i++) {
                         x.x[i] = random_float() * (i % 3 == 0 ? 30 : 3);
-                        want[i] = exact_activation((enum activation)act, x.x[i]);
-                        if (gated) want[i] *= up[i];
+                        want[i] =
+                            exact_activation((enum activation)act, x.x[i], gated ? &up[i] : NULL);
                     }
                     tables[isa].activate[act](x.x, gated ? up : NULL, n);
                     for (size_t i = 0; i < n; i++)
@@ -454,10 +604,12 @@ static void activations_keep_what_is_not_a_number_and_survive_extremes(void **st
             float x[] = {NAN, 1e30F, -1e30F, 200, -200, 0, 3e38F, -3e38F, INFINITY};
             tables[isa].activate[act](x, NULL, sizeof x / sizeof *x);
             assert_true(isnan(x[0]));
-            assert_true(x[3] == 200);
+            bool is_clamped = act == ACT_SWIGLU_CLAMPED;
+            double top = exact_activation((enum activation)act, 200, NULL);
+            assert_near(x[3], top, top * 1e-6, "act(200)", 3);
             assert_near(x[4], 0, 1e-30, "act(-200)", 4);
             assert_true(x[5] == 0);
-            assert_true(isfinite(x[8]) == 0);
+            assert_int_equal(isfinite(x[8]) != 0, is_clamped);
         }
 }
 
@@ -554,14 +706,72 @@ static void storing_rounds_like_the_reference_and_keeps_to_its_places(void **sta
             }
 }
 
+static void soft_caps_agree_with_the_formula_in_double(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < n_tables; isa++)
+        for (size_t n = 1; n < 40; n++) {
+            struct guarded x = guarded_new(n);
+            double want[40];
+            for (size_t i = 0; i < n; i++) {
+                x.x[i] = random_float() * (i % 5 == 0 ? 1e4F : 30);
+                want[i] = 6 * fmath_tanh(x.x[i] / 6.0);
+            }
+            tables[isa].softcap(x.x, n, 6);
+            for (size_t i = 0; i < n; i++) assert_near(x.x[i], want[i], 3e-6, "softcap", i);
+            guarded_free(x);
+            float bad[] = {NAN, INFINITY};
+            tables[isa].softcap(bad, 2, 6);
+            assert_true(isnan(bad[0]) && bad[1] == 6);
+        }
+}
+
+static void loading_gives_back_what_was_stored(void **state)
+{
+    (void)state;
+    enum { N = 37 };
+    for (int isa = 0; isa < n_tables; isa++)
+        for (int format = 0; format < KV_FORMAT_COUNT; format++) {
+            float *x = random_floats(N);
+            uint8_t stored[4 * N];
+            struct guarded back = guarded_new(N);
+            tables[isa].store[format](x, N, stored, 1);
+            tables[isa].load[format](stored, N, back.x);
+            for (size_t i = 0; format == KV_F16 && i < N; i++) x[i] = f16_to_f32(f32_to_f16(x[i]));
+            assert_same_bits(back.x, x, N, "load");
+            tables[isa].add_scaled(back.x, x, -1, N);
+            for (size_t i = 0; i < N; i++) assert_true(back.x[i] == 0);
+            guarded_free(back);
+            free(x);
+        }
+}
+
 /* ---- attention ---- */
+
+/* Beyond the plain form: what lies between a product and the softmax, and what is seen. */
+struct manner {
+    size_t window; /* 0: all */
+    float softcap, slope;
+    bool values_in_keys;
+};
+static const struct manner manners[] = {
+    {0},
+    {.window = 20},
+    {.window = 300},
+    {.softcap = 2},
+    {.slope = 0.05F},
+    {.values_in_keys = true},
+    {.window = 40, .softcap = 3, .slope = 0.02F},
+};
 
 /* One key/value head of a sequence: values as the cache holds them, and decoded. Positions from n
  * on are NaN. */
 struct history {
     enum kv_format format;
     size_t dim_k, dim_v, n, n_blocks, value_bytes;
-    uint8_t *blocks; /* [n_blocks][32 * (dim_k + dim_v)] */
+    struct manner manner;
+    size_t block_bytes;
+    uint8_t *blocks; /* [n_blocks][32 * (dim_k + dim_v)], or without V */
     float *k, *v;    /* [n][dim] */
 };
 
@@ -569,6 +779,7 @@ static struct history history_new(const struct kernels *table, enum kv_format fo
                                   size_t dim_k, size_t dim_v)
 {
     struct history h = {.format = format, .dim_k = dim_k, .dim_v = dim_v, .n = n};
+    h.block_bytes = KV_BLOCK_POSITIONS * (dim_k + dim_v) * (format == KV_F16 ? 2 : 4);
     h.value_bytes = format == KV_F16 ? 2 : 4;
     h.n_blocks = (n + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
     size_t block = KV_BLOCK_POSITIONS * (dim_k + dim_v) * h.value_bytes;
@@ -591,6 +802,24 @@ static struct history history_new(const struct kernels *table, enum kv_format fo
     return h;
 }
 
+/* The same, where the front of each key is its value, too. */
+static struct history history_new_shared(const struct kernels *table, enum kv_format format,
+                                         size_t n, size_t dim_k, size_t dim_v)
+{
+    struct history h = history_new(table, format, n, dim_k, 0);
+    free(h.v);
+    h.dim_v = dim_v;
+    h.v = take(n * dim_v * sizeof *h.v);
+    for (size_t p = 0; p < n; p++) memcpy(h.v + p * dim_v, h.k + p * dim_k, dim_v * sizeof *h.v);
+    return h;
+}
+
+static size_t first_seen(const struct history *h, size_t seen)
+{
+    size_t window = h->manner.window;
+    return window > 0 && seen > window ? seen - window : 0;
+}
+
 static void history_free(struct history h)
 {
     free(h.blocks);
@@ -602,9 +831,12 @@ static void history_free(struct history h)
 static void attend(const struct kernels *table, const struct history *h, const float *q, uint32_t n,
                    const size_t *seen, float *out)
 {
-    size_t block = KV_BLOCK_POSITIONS * (h->dim_k + h->dim_v) * h->value_bytes;
     struct attention_queries queries = {.n = n};
-    struct attention_tile tile = {.dim_k = h->dim_k, .dim_v = h->dim_v, .scale = 0.7F};
+    struct attention_tile tile = {.dim_k = h->dim_k,
+                                  .dim_v = h->dim_v,
+                                  .scale = 0.7F,
+                                  .softcap = h->manner.softcap,
+                                  .values_in_keys = h->manner.values_in_keys};
     for (uint32_t i = 0; i < n; i++) {
         queries.q[i] = q + i * h->dim_k;
         queries.acc[i] = out + i * h->dim_v;
@@ -613,12 +845,19 @@ static void attend(const struct kernels *table, const struct history *h, const f
     }
     for (size_t start = 0; start < seen[n - 1]; start += ATTENTION_TILE) {
         for (uint32_t i = 0; i < n; i++) {
-            size_t left = seen[i] > start ? seen[i] - start : 0;
+            size_t left = seen[i] > start ? seen[i] - start : 0, from = first_seen(h, seen[i]);
+            size_t skipped = from > start ? from - start : 0;
             tile.n_valid[i] = (uint32_t)(left < ATTENTION_TILE ? left : ATTENTION_TILE);
+            tile.first[i] = (uint32_t)(skipped < ATTENTION_TILE ? skipped : ATTENTION_TILE);
+            if (skipped >= ATTENTION_TILE) tile.n_valid[i] = 0;
+            tile.slope[i] = h->manner.slope;
+            tile.distance[i] = (int32_t)seen[i] - 1 - (int32_t)start;
         }
+        /* Blocks before the first window are not there. */
         for (size_t b = 0; b < TILE_BLOCKS; b++) {
-            size_t at = start / KV_BLOCK_POSITIONS + b;
-            tile.block[b] = at < h->n_blocks ? h->blocks + at * block : NULL;
+            size_t at = start / KV_BLOCK_POSITIONS + b, block = KV_BLOCK_POSITIONS;
+            bool is_there = at < h->n_blocks && (at + 1) * block > first_seen(h, seen[0]);
+            tile.block[b] = is_there ? h->blocks + at * h->block_bytes : NULL;
         }
         table->attention[h->format](&queries, &tile);
     }
@@ -630,16 +869,19 @@ static void check_attention(const struct history *h, const float *q, size_t seen
                             const char *what)
 {
     double *e = take(seen * sizeof *e), max = -INFINITY, sum = 0;
-    for (size_t p = 0; p < seen; p++) {
+    size_t from = first_seen(h, seen);
+    for (size_t p = from; p < seen; p++) {
         e[p] = 0;
         for (size_t d = 0; d < h->dim_k; d++) e[p] += (double)q[d] * h->k[p * h->dim_k + d];
         e[p] *= 0.7F;
+        if (h->manner.softcap > 0) e[p] = h->manner.softcap * fmath_tanh(e[p] / h->manner.softcap);
+        e[p] -= h->manner.slope * (double)(seen - 1 - p);
         max = e[p] > max ? e[p] : max;
     }
-    for (size_t p = 0; p < seen; p++) sum += e[p] = fmath_exp(e[p] - max);
+    for (size_t p = from; p < seen; p++) sum += e[p] = fmath_exp(e[p] - max);
     for (size_t d = 0; d < h->dim_v; d++) {
         double want = 0;
-        for (size_t p = 0; p < seen; p++) want += e[p] / sum * h->v[p * h->dim_v + d];
+        for (size_t p = from; p < seen; p++) want += e[p] / sum * h->v[p * h->dim_v + d];
         assert_near(got[d], want, 3e-6, what, d);
     }
     free(e);
@@ -653,34 +895,45 @@ static const struct {
                  {64, 64}, {96, 80}, {128, 128}, {80, 37}};
 static const size_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300, 513, 600};
 
+static void check_history(const struct kernels *table, const struct history *h)
+{
+    uint32_t n = 1 + (uint32_t)random_below(ATTENTION_QUERIES);
+    float *q = random_floats(n * h->dim_k);
+    struct guarded out = guarded_new(n * h->dim_v), alone = guarded_new(h->dim_v);
+    size_t seen[ATTENTION_QUERIES];
+    for (uint32_t i = 0; i < n; i++) /* the last sees all, each one before a little less */
+        seen[i] = h->n > 2 * (n - 1 - i) ? h->n - 2 * (n - 1 - i) : 1;
+    attend(table, h, q, n, seen, out.x);
+    for (uint32_t i = 0; i < n; i++) {
+        check_attention(h, q + i * h->dim_k, seen[i], out.x + i * h->dim_v, isa_name(table->isa));
+        attend(table, h, q + i * h->dim_k, 1, &seen[i], alone.x);
+        assert_same_bits(alone.x, out.x + i * h->dim_v, h->dim_v, "alone");
+    }
+    guarded_free(alone);
+    guarded_free(out);
+    free(q);
+}
+
 static void attention_agrees_with_the_formula_whatever_stands_beside_it(void **state)
 {
     (void)state;
     for (int isa = 0; isa < n_tables; isa++)
-        for (size_t s = 0; s < sizeof head_dims / sizeof *head_dims; s++)
-            for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
-                for (int format = 0; format < KV_FORMAT_COUNT; format++) {
-                    struct history h = history_new(&tables[isa], (enum kv_format)format, lengths[l],
-                                                   head_dims[s].dim_k, head_dims[s].dim_v);
-                    uint32_t n = 1 + (uint32_t)random_below(ATTENTION_QUERIES);
-                    float *q = random_floats(n * h.dim_k);
-                    struct guarded out = guarded_new(n * h.dim_v), alone = guarded_new(h.dim_v);
-                    size_t seen[ATTENTION_QUERIES];
-                    for (uint32_t i = 0; i < n;
-                         i++) /* the last sees all, each one before a little less */
-                        seen[i] = lengths[l] > 2 * (n - 1 - i) ? lengths[l] - 2 * (n - 1 - i) : 1;
-                    attend(&tables[isa], &h, q, n, seen, out.x);
-                    for (uint32_t i = 0; i < n; i++) {
-                        check_attention(&h, q + i * h.dim_k, seen[i], out.x + i * h.dim_v,
-                                        isa_name(tables[isa].isa));
-                        attend(&tables[isa], &h, q + i * h.dim_k, 1, &seen[i], alone.x);
-                        assert_same_bits(alone.x, out.x + i * h.dim_v, h.dim_v, "alone");
+        for (size_t m = 0; m < sizeof manners / sizeof *manners; m++)
+            for (size_t s = 0; s < sizeof head_dims / sizeof *head_dims; s++)
+                for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+                    for (int format = 0; format < KV_FORMAT_COUNT; format++) {
+                        size_t dim_k = head_dims[s].dim_k, dim_v = head_dims[s].dim_v;
+                        bool shared = manners[m].values_in_keys;
+                        struct history h =
+                            shared ? history_new_shared(&tables[isa], (enum kv_format)format,
+                                                        lengths[l], dim_k,
+                                                        dim_v < dim_k ? dim_v : dim_k)
+                                   : history_new(&tables[isa], (enum kv_format)format, lengths[l],
+                                                 dim_k, dim_v);
+                        h.manner = manners[m];
+                        check_history(&tables[isa], &h);
+                        history_free(h);
                     }
-                    guarded_free(alone);
-                    guarded_free(out);
-                    free(q);
-                    history_free(h);
-                }
 }
 
 static void very_different_scores_neither_overflow_nor_vanish(void **state)
@@ -751,7 +1004,9 @@ int main(void)
         cmocka_unit_test(products_agree_with_the_decoded_weights_in_double),
         cmocka_unit_test(a_row_alone_gives_the_same_bits_as_among_others),
         cmocka_unit_test(block_sums_are_exact_at_the_extremes),
+        cmocka_unit_test(instruction_sets_differ_by_a_rounding_a_block_at_most),
         cmocka_unit_test(weights_that_are_not_numbers_spoil_their_own_output_only),
+        cmocka_unit_test(decoded_formats_multiply_like_their_values_in_f32),
         cmocka_unit_test(quantising_rounds_to_nearest_within_half_a_step),
         cmocka_unit_test(a_block_with_a_value_that_is_not_finite_gets_such_a_scale),
         cmocka_unit_test(activations_agree_with_the_formula_in_double),
@@ -760,6 +1015,8 @@ int main(void)
         cmocka_unit_test(norms_agree_with_the_formula_in_double),
         cmocka_unit_test(rotation_turns_the_pairs_of_each_style_and_nothing_else),
         cmocka_unit_test(storing_rounds_like_the_reference_and_keeps_to_its_places),
+        cmocka_unit_test(soft_caps_agree_with_the_formula_in_double),
+        cmocka_unit_test(loading_gives_back_what_was_stored),
         cmocka_unit_test(attention_agrees_with_the_formula_whatever_stands_beside_it),
         cmocka_unit_test(very_different_scores_neither_overflow_nor_vanish),
     };

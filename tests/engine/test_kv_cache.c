@@ -14,7 +14,7 @@
 enum { LAYERS = 3, BLOCKS = 5, SEQS = 2 };
 
 /* Three layers with 2, 4 and 1 key/value heads; the stage holds the last two. */
-static const struct layer_hparams layers[LAYERS] = {{4, 2, 8}, {4, 4, 8}, {4, 1, 8}};
+static const struct layer_hparams layers[LAYERS] = {{.n_head_kv = 2}, {.n_head_kv = 4}, {.n_head_kv = 1}};
 static const struct model model = {
     .hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers}};
 static const struct layer_range range = {1, 3};
@@ -140,13 +140,13 @@ static void a_pool_that_cannot_be_is_an_error_with_its_size(void **state)
     struct line_limits huge = limits;
     huge.n_blocks = UINT32_MAX;
     huge.kv = KV_F32;
-    static const struct layer_hparams wide[] = {{1, 1 << 24, 8}};
+    static const struct layer_hparams wide[] = {{.n_head_kv = 1 << 24}};
     static const struct model wide_model = {
         .hp = {.n_layer = 1, .head_dim_k = 1 << 24, .head_dim_v = 1 << 24, .layer = wide}};
     assert_int_equal(kv_cache_open(&big, &wide_model, (struct layer_range){0, 1}, &huge, &err),
                      ERR_CAPACITY);
     assert_non_null(strstr(err.text, "4294967295 blocks"));
-    static const struct layer_hparams fits[] = {{1, 1 << 10, 8}};
+    static const struct layer_hparams fits[] = {{.n_head_kv = 1 << 10}};
     static const struct model fits_model = {
         .hp = {.n_layer = 1, .head_dim_k = 1 << 8, .head_dim_v = 1 << 8, .layer = fits}};
     assert_int_equal(kv_cache_open(&big, &fits_model, (struct layer_range){0, 1}, &huge, &err),

@@ -221,7 +221,8 @@ static void wrong_numbers_are_named(void **state)
         {"llama.attention.key_length", 0, false, ERR_FILE, "key_length is 0"},
         {"llama.attention.key_length", 32, false, ERR_SHAPE, "attn_q.weight is [64,64]"},
         {"llama.attention.value_length", 32, false, ERR_SHAPE, "attn_v.weight is [64,32]"},
-        {"llama.expert_count", 8, false, ERR_UNSUPPORTED, "expert_count is 8"},
+        {"llama.expert_count", 8, false, ERR_FILE, "expert_used_count is missing"},
+        {"llama.expert_count", 5000, false, ERR_FILE, "expert_count is 5000"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct make_gguf file;
@@ -256,7 +257,7 @@ static void a_family_that_is_not_there_is_named(void **state)
     make_gguf_begin(&file);
     make_str(&file, "general.architecture", "no\nsuch");
     assert_refused(&file, ERR_UNSUPPORTED,
-                   "family \"no?such\" is not supported, only: llama, gpt2");
+                   "family \"no?such\" is not supported: tandem inspect --families lists");
 }
 
 static void the_tiny_models_of_the_families_open(void **state)

@@ -169,6 +169,13 @@ static void any_heartbeat(struct random_store *r, struct msg_heartbeat *m)
         r->marks[i] = (struct msg_layer_mark){any_number(r), below(r, 65536), random_next(r)};
 }
 
+static void any_probe(struct random_store *r, struct msg_probe *m)
+{
+    *m = (struct msg_probe){.bytes = r->sizes, .n_bytes = below(r, LINK_RAW_SIZES_MAX + 1)};
+    if (m->n_bytes > 0) m->rounds = 1 + below(r, LINK_RAW_ROUNDS_MAX);
+    for (uint32_t i = 0; i < m->n_bytes; i++) r->sizes[i] = 1 + below(r, INT32_MAX);
+}
+
 void random_message(struct random_store *r, enum message_type type, struct message *out)
 {
     *out = (struct message){.type = type};
@@ -211,6 +218,12 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         out->u.report =
             (struct msg_report){n[0], n[1], n[2], n[3], n[4],  n[5],
                                 n[6], n[7], n[8], n[9], n[10], n[11]};
+        break;
+    case MESSAGE_PROBE:
+        any_probe(r, &out->u.probe);
+        break;
+    case MESSAGE_PROBED:
+        out->u.probed.read_bytes_s = n[0];
         break;
     case MESSAGE_CLOCK:
         out->u.clock = (struct msg_clock){n[0], n[1]};
@@ -316,6 +329,12 @@ static bool same_heartbeat(const struct msg_heartbeat *a, const struct msg_heart
            a->n_marks == b->n_marks && same_accounts(a, b) && same_marks(a, b);
 }
 
+static bool same_probe(const struct msg_probe *a, const struct msg_probe *b)
+{
+    return a->n_bytes == b->n_bytes && a->rounds == b->rounds &&
+           same_bytes(a->bytes, b->bytes, a->n_bytes * sizeof *a->bytes);
+}
+
 bool same_message(const struct message *a, const struct message *b)
 {
     if (a->type != b->type) return false;
@@ -334,6 +353,10 @@ bool same_message(const struct message *a, const struct message *b)
         return a->u.stop.idle_ns == b->u.stop.idle_ns;
     case MESSAGE_REPORT:
         return same_bytes(&a->u.report, &b->u.report, sizeof a->u.report);
+    case MESSAGE_PROBE:
+        return same_probe(&a->u.probe, &b->u.probe);
+    case MESSAGE_PROBED:
+        return a->u.probed.read_bytes_s == b->u.probed.read_bytes_s;
     case MESSAGE_CLOCK:
         return same_bytes(&a->u.clock, &b->u.clock, sizeof a->u.clock);
     case MESSAGE_BATCH:

@@ -3,6 +3,7 @@
 #ifndef TANDEM_TESTS_PROTO_RANDOM_MESSAGE_H
 #define TANDEM_TESTS_PROTO_RANDOM_MESSAGE_H
 
+#include "proto/link.h"
 #include "proto/message.h"
 
 #include <stdbool.h>
@@ -25,6 +26,7 @@ struct random_store {
     uint8_t wanted[RANDOM_ROWS];
     struct msg_account accounts[MESSAGE_ACCOUNTS_MAX];
     struct msg_layer_mark marks[MESSAGE_MARKS_MAX];
+    uint32_t sizes[LINK_RAW_SIZES_MAX];
     struct kv_command commands[RANDOM_COMMANDS];
     struct score_need needs[RANDOM_ROWS];
     struct msg_fetch fetches[RANDOM_FETCHES];

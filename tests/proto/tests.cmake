@@ -16,4 +16,4 @@ set_tests_properties(test_link_emulate test_link_emulate_mpi PROPERTIES RUN_SERI
 
 # Benchmarks are built and run by hand.
 add_executable(link_latency ${CMAKE_CURRENT_SOURCE_DIR}/bench/link_latency.c)
-target_link_libraries(link_latency PRIVATE proto Threads::Threads tandem_flags)
+target_link_libraries(link_latency PRIVATE proto m Threads::Threads tandem_flags)

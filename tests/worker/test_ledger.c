@@ -54,7 +54,7 @@ static void a_section_inside_another_counts_once(void **state)
     ledger_open(&ledger);
     uint64_t begin = ledger_now_ns();
     sleep_ms(5);
-    ledger_book_inner(&ledger, begin);
+    ledger_book_inner(&ledger, LEDGER_CONTROL, begin);
     ledger_book(&ledger, LEDGER_COMPUTE);
     assert_true(ledger.total_ns[LEDGER_CONTROL] >= 5000000);
     assert_true(ledger.total_ns[LEDGER_COMPUTE] < 5000000);

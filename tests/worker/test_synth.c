@@ -144,6 +144,28 @@ static void gpt2_has_its_biases_and_positions(void **state)
     model_close(m);
 }
 
+static void experts_stand_in_the_feed_forwards_place(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT(tokenizer, "families/llama.gguf");
+    struct synth_order order = small_order(tokenizer);
+    order.shape.n_expert = 4;
+    order.shape.n_expert_used = 2;
+    order.format = FORMAT_Q8_0;
+    make(&order);
+    struct model *m = open_model(path);
+    const struct gguf_tensor *down = gguf_find_tensor(m->file, "blk.2.ffn_down_exps.weight");
+    assert_non_null(down);
+    assert_int_equal(down->n_dims, 3);
+    assert_int_equal(down->shape[0], 512);
+    assert_int_equal(down->shape[1], 256);
+    assert_int_equal(down->shape[2], 4);
+    assert_int_equal(down->format, FORMAT_Q8_0);
+    assert_int_equal(gguf_find_tensor(m->file, "blk.2.ffn_gate_inp.weight")->format, FORMAT_F32);
+    assert_null(gguf_find_tensor(m->file, "blk.2.ffn_down.weight"));
+    model_close(m);
+}
+
 static void unused_tokens_fill_the_vocabulary(void **state)
 {
     (void)state;
@@ -419,6 +441,7 @@ int main(void)
         FILE_TEST(the_numbers_of_a_shape_are_those_of_the_model),
         FILE_TEST(a_tied_model_has_no_output),
         FILE_TEST(gpt2_has_its_biases_and_positions),
+        FILE_TEST(experts_stand_in_the_feed_forwards_place),
         FILE_TEST(unused_tokens_fill_the_vocabulary),
         FILE_TEST(the_same_seed_makes_the_same_file_on_any_number_of_threads),
         FILE_TEST(weights_are_as_wide_as_their_inputs_ask),

@@ -24,50 +24,55 @@ static inline float load_f32(const uint8_t *base, size_t index)
     return value;
 }
 
-/* score() - scale * (q . K[p]) for the n positions that the query sees. */
-static inline __attribute__((always_inline)) void score(const float *q,
-                                                        const struct attention_tile *tile,
-                                                        uint32_t n, load_fn *load, float *scores)
+/* score() - scores of query i with the positions that it sees. */
+static inline __attribute__((always_inline)) void
+score(const struct attention_queries *queries, const struct attention_tile *tile, uint32_t i,
+      load_fn *load, float *scores)
 {
-    for (uint32_t p = 0; p < n; p++) {
+    for (uint32_t p = tile->first[i]; p < tile->n_valid[i]; p++) {
         const uint8_t *keys = tile->block[p / KV_BLOCK_POSITIONS];
         float dot = 0;
         for (size_t d = 0; d < tile->dim_k; d++)
-            dot += q[d] * load(keys, d * KV_BLOCK_POSITIONS + p % KV_BLOCK_POSITIONS);
+            dot += queries->q[i][d] * load(keys, d * KV_BLOCK_POSITIONS + p % KV_BLOCK_POSITIONS);
         scores[p] = dot * tile->scale;
+        if (tile->softcap != 0) scores[p] = softcap_f32(scores[p], tile->softcap);
+        if (tile->slope[i] != 0)
+            scores[p] -= tile->slope[i] * (float)(tile->distance[i] - (int32_t)p);
     }
 }
 
 /* weigh() - acc = acc * old + sum of e[p] V[p] * fresh, one value dimension after the other. */
-static inline __attribute__((always_inline)) void weigh(const float *e,
-                                                        const struct attention_tile *tile,
-                                                        uint32_t n, size_t value_bytes,
-                                                        load_fn *load, float old, float fresh,
-                                                        float *acc)
+static inline __attribute__((always_inline)) void
+weigh(const float *e, const struct attention_tile *tile, uint32_t first, uint32_t end,
+      size_t value_bytes, load_fn *load, float old, float fresh, float *acc)
 {
     size_t keys_bytes = tile->dim_k * KV_BLOCK_POSITIONS * value_bytes;
     for (size_t d = 0; d < tile->dim_v; d++) {
         float sum = 0;
-        for (uint32_t p = 0; p < n; p++) {
-            const uint8_t *values = tile->block[p / KV_BLOCK_POSITIONS] + keys_bytes;
-            sum += e[p] * load(values, p % KV_BLOCK_POSITIONS * tile->dim_v + d);
+        for (uint32_t p = first; p < end; p++) {
+            const uint8_t *block = tile->block[p / KV_BLOCK_POSITIONS];
+            size_t within = p % KV_BLOCK_POSITIONS;
+            float value = tile->values_in_keys
+                              ? load(block, d * KV_BLOCK_POSITIONS + within)
+                              : load(block + keys_bytes, within * tile->dim_v + d);
+            sum += e[p] * value;
         }
         acc[d] = acc[d] * old + sum * fresh;
     }
 }
 
-static inline __attribute__((always_inline)) void attention(struct attention_queries *queries,
-                                                            const struct attention_tile *tile,
-                                                            size_t value_bytes, load_fn *load)
+static inline __attribute__((always_inline)) void
+attention(struct attention_queries *queries, const struct attention_tile *tile, size_t value_bytes,
+          load_fn *load)
 {
     float scores[ATTENTION_TILE];
     for (uint32_t i = 0; i < queries->n; i++) {
-        uint32_t n = tile->n_valid[i];
-        if (n == 0) continue;
-        score(queries->q[i], tile, n, load, scores);
-        float max = scores[0], sum = 0;
-        for (uint32_t p = 1; p < n; p++) max = scores[p] > max ? scores[p] : max;
-        for (uint32_t p = 0; p < n; p++) {
+        uint32_t first = tile->first[i], end = tile->n_valid[i];
+        if (end == 0) continue;
+        score(queries, tile, i, load, scores);
+        float max = scores[first], sum = 0;
+        for (uint32_t p = first + 1; p < end; p++) max = scores[p] > max ? scores[p] : max;
+        for (uint32_t p = first; p < end; p++) {
             scores[p] = exp_f32(scores[p] - max);
             sum += scores[p];
         }
@@ -75,7 +80,7 @@ static inline __attribute__((always_inline)) void attention(struct attention_que
         float old = exp_f32(queries->max[i] - highest), fresh = exp_f32(max - highest);
         queries->max[i] = highest;
         queries->sum[i] = queries->sum[i] * old + sum * fresh;
-        weigh(scores, tile, n, value_bytes, load, old, fresh, queries->acc[i]);
+        weigh(scores, tile, first, end, value_bytes, load, old, fresh, queries->acc[i]);
     }
 }
 

@@ -40,4 +40,10 @@ static inline float exp_f32(float x)
     return x < EXP_LOWEST ? 0 : p * power;
 }
 
+/* softcap_f32() - cap tanh(x / cap). */
+static inline float softcap_f32(float x, float cap)
+{
+    return cap * (1 - 2 / (1 + exp_f32(2 * (x / cap))));
+}
+
 #endif

@@ -127,6 +127,30 @@ KERNEL_ACTIVATE(gelu_generic)
     for (size_t i = 0; i < n; i++) x[i] *= up[i];
 }
 
+KERNEL_ACTIVATE(relu_squared_generic)
+{
+    for (size_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
+    if (up == NULL) return;
+    for (size_t i = 0; i < n; i++) x[i] *= up[i];
+}
+
+KERNEL_ACTIVATE(swiglu_clamped_generic)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = x[i] > SWIGLU_LIMIT ? SWIGLU_LIMIT : x[i];
+        x[i] = g / (1 + exp_f32(-SWIGLU_SLOPE * g));
+    }
+    for (size_t i = 0; up != NULL && i < n; i++) {
+        float u = up[i] > SWIGLU_LIMIT ? SWIGLU_LIMIT : up[i];
+        x[i] *= (u < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : u) + 1;
+    }
+}
+
+KERNEL_SOFTCAP(softcap_generic)
+{
+    for (size_t i = 0; i < n; i++) x[i] = softcap_f32(x[i], cap);
+}
+
 KERNEL_STORE(store_f16_generic)
 {
     for (size_t i = 0; i < n; i++) {
@@ -138,6 +162,25 @@ KERNEL_STORE(store_f16_generic)
 KERNEL_STORE(store_f32_generic)
 {
     for (size_t i = 0; i < n; i++) memcpy(dst + 4 * i * step, &src[i], sizeof src[i]);
+}
+
+KERNEL_LOAD(load_f16_generic)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, src + 2 * i, sizeof half);
+        dst[i] = f16_to_f32(half);
+    }
+}
+
+KERNEL_LOAD(load_f32_generic)
+{
+    memcpy(dst, src, n * sizeof *dst);
+}
+
+KERNEL_ADD_SCALED(add_scaled_generic)
+{
+    for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
 KERNEL_ADD(add_generic)

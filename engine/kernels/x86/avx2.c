@@ -4,6 +4,9 @@
 #include "engine/kernels/x86/simd_avx2.h"
 
 #include "engine/kernels/x86/matmul_body.h"
+
+#include "engine/kernels/x86/decoded_body.h"
+#include "engine/kernels/x86/planes_body.h"
 #include "engine/kernels/x86/rows_body.h"
 
 #include "engine/kernels/x86/attention_body.h"

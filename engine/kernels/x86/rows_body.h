@@ -55,22 +55,62 @@ static inline vf v_gelu(vf x)
     return v_div(x, v_add(v_set1(1), v_exp(v_mul(v_set1(-2), y))));
 }
 
+static inline vf v_relu_squared(vf x)
+{
+    vf y = v_max(v_zero(), x);
+    return v_mul(y, y);
+}
+
+static inline vf v_swiglu_clamped(vf x)
+{
+    vf g = v_min(v_set1(SWIGLU_LIMIT), x);
+    return v_div(g, v_add(v_set1(1), v_exp(v_mul(v_set1(-SWIGLU_SLOPE), g))));
+}
+
+/* What the activated value is multiplied by. */
+static inline vf v_factor(vf up)
+{
+    return up;
+}
+
+static inline vf v_factor_clamped(vf up)
+{
+    vf u = v_max(v_set1(-SWIGLU_LIMIT), v_min(v_set1(SWIGLU_LIMIT), up));
+    return v_add(u, v_set1(1));
+}
+
 /* The tail goes through the same instructions, so a value does not feel where its slice begins. */
-#define DEFINE_ACTIVATE(name)                                                                      \
+#define DEFINE_ACTIVATE(name, factor)                                                              \
     KERNEL_ACTIVATE(KERNEL_NAME(name))                                                             \
     {                                                                                              \
         size_t i = 0;                                                                              \
         for (; i + V_LANES <= n; i += V_LANES) {                                                   \
             vf y = v_##name(v_load(x + i));                                                        \
-            v_store(x + i, up == NULL ? y : v_mul(y, v_load(up + i)));                             \
+            v_store(x + i, up == NULL ? y : v_mul(y, factor(v_load(up + i))));                     \
         }                                                                                          \
         if (i == n) return;                                                                        \
         vf y = v_##name(v_load_n(x + i, n - i));                                                   \
-        v_store_n(x + i, up == NULL ? y : v_mul(y, v_load_n(up + i, n - i)), n - i);               \
+        v_store_n(x + i, up == NULL ? y : v_mul(y, factor(v_load_n(up + i, n - i))), n - i);       \
     }
 
-DEFINE_ACTIVATE(silu)
-DEFINE_ACTIVATE(gelu)
+DEFINE_ACTIVATE(silu, v_factor)
+DEFINE_ACTIVATE(gelu, v_factor)
+DEFINE_ACTIVATE(relu_squared, v_factor)
+DEFINE_ACTIVATE(swiglu_clamped, v_factor_clamped)
+
+static inline vf v_softcap(vf x, float cap)
+{
+    vf twice = v_mul(v_set1(2), v_div(x, v_set1(cap)));
+    vf tail = v_div(v_set1(2), v_add(v_set1(1), v_exp(twice)));
+    return v_mul(v_set1(cap), v_sub(v_set1(1), tail));
+}
+
+KERNEL_SOFTCAP(KERNEL_NAME(softcap))
+{
+    size_t i = 0;
+    for (; i + V_LANES <= n; i += V_LANES) v_store(x + i, v_softcap(v_load(x + i), cap));
+    if (i < n) v_store_n(x + i, v_softcap(v_load_n(x + i, n - i), cap), n - i);
+}
 
 KERNEL_STORE(KERNEL_NAME(store_f16))
 {

@@ -25,6 +25,7 @@ enum {
 
 typedef __m256 vf;
 typedef __m256i vi;
+typedef uint32_t v_words __attribute__((vector_size(4 * V_LANES)));
 
 /* All bits set in the first n lanes. */
 static inline __m256i v_mask(size_t n)
@@ -113,6 +114,13 @@ static inline float v_fold_max(vf x)
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
+/* The sum of the lanes, in halves: lane l and lane l + 4, then l + 2, then l + 1. */
+static inline float v_fold_add(vf x)
+{
+    __m128 m = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_add_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_add_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
 static inline vf v_load_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
@@ -146,8 +154,49 @@ static inline vi vi_and(vi a, vi b)
 {
     return _mm256_and_si256(a, b);
 }
-#define vi_shift_left(a, n) _mm256_slli_epi32(a, n)
-#define vi_shift_right(a, n) _mm256_srli_epi32(a, n)
+static inline vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+static inline vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+static inline vi vi_min(vi a, vi b)
+{
+    return _mm256_min_epi32(a, b);
+}
+/* Of unsigned words; n need not be known to the compiler. */
+static inline vi vi_shift_left(vi a, int n)
+{
+    return (vi)((v_words)a << n);
+}
+static inline vi vi_shift_right(vi a, int n)
+{
+    return (vi)((v_words)a >> n);
+}
+static inline vi vi_set1_byte(int x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+/* Each byte of index, 0 .. 15, becomes that entry. */
+static inline vi vi_table(const uint8_t table[16], vi index)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), index);
+}
+/* V_LANES small numbers. */
+static inline vi vi_load_u8(const void *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+}
+static inline vi vi_load_i8(const void *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
+static inline vi vi_load_u16(const void *p)
+{
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+}
 static inline vf vi_to_float(vi a)
 {
     return _mm256_cvtepi32_ps(a);

@@ -25,6 +25,7 @@ enum {
 
 typedef __m512 vf;
 typedef __m512i vi;
+typedef uint32_t v_words __attribute__((vector_size(4 * V_LANES)));
 
 static inline __mmask16 v_mask(size_t n)
 {
@@ -109,6 +110,14 @@ static inline float v_fold_max(vf x)
 {
     return _mm512_reduce_max_ps(x);
 }
+/* The sum of the lanes, in halves: lane l and lane l + 8, then l + 4, then l + 2, then l + 1. */
+static inline float v_fold_add(vf x)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 m = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    m = _mm_add_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_add_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
 static inline vf v_load_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
@@ -142,8 +151,49 @@ static inline vi vi_and(vi a, vi b)
 {
     return _mm512_and_si512(a, b);
 }
-#define vi_shift_left(a, n) _mm512_slli_epi32(a, n)
-#define vi_shift_right(a, n) _mm512_srli_epi32(a, n)
+static inline vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+static inline vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+static inline vi vi_min(vi a, vi b)
+{
+    return _mm512_min_epi32(a, b);
+}
+/* Of unsigned words; n need not be known to the compiler. */
+static inline vi vi_shift_left(vi a, int n)
+{
+    return (vi)((v_words)a << n);
+}
+static inline vi vi_shift_right(vi a, int n)
+{
+    return (vi)((v_words)a >> n);
+}
+static inline vi vi_set1_byte(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+/* Each byte of index, 0 .. 15, becomes that entry. */
+static inline vi vi_table(const uint8_t table[16], vi index)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), index);
+}
+/* V_LANES small numbers. */
+static inline vi vi_load_u8(const void *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+}
+static inline vi vi_load_i8(const void *p)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
+static inline vi vi_load_u16(const void *p)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+}
 static inline vf vi_to_float(vi a)
 {
     return _mm512_cvtepi32_ps(a);
