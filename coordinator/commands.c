@@ -113,8 +113,7 @@ static const struct command commands[] = {
     },
     {
         .name = "synth",
-        .usage = "--preset NAME | --family F --layers N --embd N --heads N --ff N --type TYPE "
-                 "-o FILE [options]",
+        .usage = "--preset NAME | --family F --layers N ... --type TYPE -o FILE.gguf [options]",
         .summary = "make a model of any shape with random weights",
         .details = "Such a model takes the time and the memory of a real one of its shape, and "
                    "talks nonsense: for measuring without a download. The file is GGUF, readable "

@@ -11,12 +11,14 @@
 enum {
     KV_BLOCK_POSITIONS = 32, /* positions of a KV block */
     ATTENTION_TILE = 256,    /* absolute positions of an attention tile: whole blocks */
+    KV_CLASSES_MAX = 4,      /* kinds of layer by how long they keep a position (hparams.h) */
 };
 
+/* Each cache class has a pool and block tables of its own. */
 enum kv_op {
-    KV_MAP,  /* block table of seq, entry index := block */
-    KV_COPY, /* contents of block index are copied to block, in every layer */
-    KV_TRIM, /* block table of seq keeps its first index entries (0: the sequence is gone) */
+    KV_MAP,  /* block table of seq in this class, entry index := block */
+    KV_COPY, /* contents of block index are copied to block, in every layer of the class */
+    KV_TRIM, /* every block table of seq keeps its first index entries (0: the sequence is gone) */
 };
 
 struct kv_command {
@@ -24,6 +26,7 @@ struct kv_command {
     uint32_t seq;
     uint32_t index;
     uint32_t block;
+    uint32_t kv_class; /* of KV_MAP and KV_COPY */
 };
 
 /* Rows of one sequence stand side by side in ascending, gapless positions. Commands are obeyed in order,

@@ -86,17 +86,17 @@ static int add_held_bytes(void *ctx, const struct tensor_row *row, uint32_t laye
 
 /* ---- cache ---- */
 
-/* What every position of the pool takes, in every layer of the range. */
+/* What the pools take: each layer keeps its positions in the blocks of its class. */
 static uint64_t kv_bytes(const struct model *m, struct layer_range range,
                          const struct line_limits *limits)
 {
-    uint64_t per_position = 0;
+    uint64_t numbers = 0;
     for (uint32_t i = range.first; i < range.end; i++) {
         struct cache_row row = hparams_cache_row(&m->hp, i);
-        per_position += (uint64_t)row.n_head * ((uint64_t)row.dim_k + row.dim_v);
+        uint64_t per_position = (uint64_t)row.n_head * ((uint64_t)row.dim_k + row.dim_v);
+        numbers += limits->n_blocks[m->hp.layer[i].kv_class] * KV_BLOCK_POSITIONS * per_position;
     }
-    uint64_t number = limits->kv == KV_F16 ? 2 : 4;
-    return (uint64_t)limits->n_blocks * KV_BLOCK_POSITIONS * per_position * number;
+    return numbers * (limits->kv == KV_F16 ? 2 : 4);
 }
 
 /* ---- buffers ---- */
@@ -169,7 +169,7 @@ static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range ran
     uint64_t blocks = (limits->n_ctx + KV_BLOCK_POSITIONS - UINT64_C(1)) / KV_BLOCK_POSITIONS;
     return limits->rows_max * row + (m->hp.experts.n + UINT64_C(1)) * sizeof(uint32_t) +
            limits->wanted_max * sizeof(uint32_t) +
-           limits->n_seqs * ((blocks + 2) * sizeof(uint32_t) + 1);
+           limits->n_seqs * (m->hp.n_kv_classes * (blocks + 2) * sizeof(uint32_t) + 1);
 }
 
 struct footprint model_footprint(const struct model *m, struct layer_range range,

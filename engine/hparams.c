@@ -328,6 +328,17 @@ static int read_window(const struct model *m, uint32_t *width, uint32_t *period,
     return read_size(m, suffix, SIZE_MAX_DIM, period, err);
 }
 
+/* class_of() - the cache class of a window; a new one where it is the first of its kind. */
+static uint32_t class_of(struct hparams *hp, uint32_t window)
+{
+    uint32_t c = 0;
+    while (c < hp->n_kv_classes && hp->kv_class_window[c] != window) c++;
+    BUG_IF(c == KV_CLASSES_MAX, "a model with more kinds of windows than cache classes");
+    hp->kv_class_window[c] = window;
+    if (c == hp->n_kv_classes) hp->n_kv_classes++;
+    return c;
+}
+
 static int read_windows(struct model *m, struct layer_hparams *layers, struct err *err)
 {
     const struct family *f = m->family;
@@ -336,6 +347,7 @@ static int read_windows(struct model *m, struct layer_hparams *layers, struct er
     char key[KEY_MAX];
     bool rotates = f->rope != ROPE_NONE;
     TRY(read_window(m, &width, &period, err));
+    class_of(hp, 0); /* is class 0 */
     if (f->rope_is_by_key)
         TRY(gguf_get_bool(m->file, key_of(m, key, "rope.scaling.finetuned"), &rotates, err));
     hp->n_rope_tables = !rotates ? 0 : width > 0 && f->window.plain_rope ? 2 : 1;
@@ -349,6 +361,7 @@ static int read_windows(struct model *m, struct layer_hparams *layers, struct er
         else
             l->rope = l->window > 0 && f->window.plain_rope ? LAYER_ROPE_PLAIN : LAYER_ROPE_MAIN;
         if (l->is_conv) l->window = hp->conv_width;
+        l->kv_class = class_of(hp, l->window);
     }
     return ERR_NONE;
 }

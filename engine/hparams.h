@@ -4,6 +4,7 @@
 #ifndef TANDEM_ENGINE_HPARAMS_H
 #define TANDEM_ENGINE_HPARAMS_H
 
+#include "engine/batch.h"
 #include "engine/err.h"
 #include "engine/families.h"
 #include "engine/gguf.h"
@@ -18,6 +19,7 @@ enum { ROPE_TABLES = LAYER_ROPE_OFF };
 struct layer_hparams {
     uint32_t n_head, n_head_kv, n_ff;
     uint32_t window; /* positions that a row sees, its own included; 0: all before it */
+    uint32_t kv_class;
     enum layer_rope rope;
     bool is_conv;     /* a short convolution in attention's place */
     bool has_experts; /* in the feed-forward's place */
@@ -65,6 +67,9 @@ struct hparams {
     struct latent_hparams latent;
     struct expert_hparams experts;
     const struct layer_hparams *layer; /* [n_layer] */
+    /* Cache classes: layers of one window keep a position equally long. Class 0 keeps all (window 0). */
+    uint32_t n_kv_classes;
+    uint32_t kv_class_window[KV_CLASSES_MAX];
 };
 
 /* What a layer keeps of each position: heads, and in each so many values of key and of value. */

@@ -6,9 +6,9 @@
 
 #include "engine/err.h"
 
-enum isa { ISA_GENERIC, ISA_AVX2, ISA_AVX512, ISA_COUNT };
+enum isa { ISA_GENERIC, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT };
 
-const char *isa_name(enum isa isa); /* "generic", "avx2", "avx512" */
+const char *isa_name(enum isa isa); /* "generic", "avx2", "avx512", "amx" */
 
 /* isa_find() - by name; -1 where unknown. */
 int isa_find(const char *name);

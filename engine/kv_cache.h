@@ -3,7 +3,8 @@
  * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
  * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
  * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v]. Tables have no gaps:
- * entry i covers positions 32 i .. 32 i + 31.
+ * entry i covers positions 32 i .. 32 i + 31. Layers of a window have pools and tables of their own
+ * (cache classes): the entries of blocks that have left the window go stale, and their blocks are mapped again.
  *
  * Stations before: batch (commands). Stations after: layer (stores, attends). */
 #ifndef TANDEM_ENGINE_KV_CACHE_H
@@ -16,20 +17,22 @@
 struct kv_layer {
     uint64_t offset;     /* bytes from the pool's start */
     uint64_t head_bytes; /* of a block, for one head */
+    uint32_t kv_class;
     struct cache_row row;
 };
 
 struct kv_cache {
     enum kv_format format;
-    uint32_t n_blocks, n_seqs, blocks_per_seq;
+    uint32_t n_classes, n_seqs, blocks_per_seq;
+    uint32_t n_blocks[KV_CLASSES_MAX];
     size_t value_bytes;
     uint32_t n_layers;
     struct kv_layer *layer; /* [n_layers] */
     uint8_t *pool;
     uint64_t pool_bytes;
-    uint32_t *table;      /* [n_seqs][blocks_per_seq] */
-    uint32_t *mapped;     /* [n_seqs] entries of the table in use */
-    uint32_t *checked;    /* [n_seqs] the same after the commands that kv_cache_check() has seen */
+    uint32_t *table;      /* [n_classes][n_seqs][blocks_per_seq] */
+    uint32_t *mapped;     /* [n_classes][n_seqs] entries of the table in use */
+    uint32_t *checked;    /* [n_classes][n_seqs] the same after the commands that kv_cache_check() has seen */
     uint64_t table_bytes; /* of the arrays above */
 };
 
@@ -45,10 +48,12 @@ void kv_cache_close(struct kv_cache *kv); /* a zeroed struct is allowed */
 int kv_cache_check(struct kv_cache *kv, const struct kv_command *commands, uint32_t n,
                    struct err *err);
 
-/* kv_cache_is_covered() - after the checked commands, will position pos of seq have a block? */
+/* kv_cache_is_covered() - after the checked commands, will position pos of seq have a block in every class? */
 static inline bool kv_cache_is_covered(const struct kv_cache *kv, uint32_t seq, uint32_t pos)
 {
-    return pos / KV_BLOCK_POSITIONS < kv->checked[seq];
+    for (uint32_t c = 0; c < kv->n_classes; c++)
+        if (pos / KV_BLOCK_POSITIONS >= kv->checked[c * kv->n_seqs + seq]) return false;
+    return true;
 }
 
 /* kv_cache_obey() - carry out commands that kv_cache_check() has accepted. */
@@ -60,7 +65,8 @@ static inline uint8_t *kv_cache_block(const struct kv_cache *kv, uint32_t layer,
                                       uint32_t index, uint32_t head)
 {
     const struct kv_layer *l = &kv->layer[layer];
-    uint64_t block = kv->table[(size_t)seq * kv->blocks_per_seq + index];
+    size_t table = (size_t)l->kv_class * kv->n_seqs + seq;
+    uint64_t block = kv->table[table * kv->blocks_per_seq + index];
     return kv->pool + l->offset + (block * l->row.n_head + head) * l->head_bytes;
 }
 

@@ -66,7 +66,7 @@ enum kv_format { KV_F16, KV_F32 };
 struct line_limits {
     uint32_t n_ctx;      /* positions of one sequence at most */
     uint32_t n_seqs;     /* sequences at most, numbered 0 .. n_seqs-1 */
-    uint32_t n_blocks;   /* KV blocks of the pool */
+    uint32_t n_blocks[KV_CLASSES_MAX]; /* KV blocks of each class's pool */
     uint32_t rows_max;   /* rows of a batch */
     uint32_t wanted_max; /* rows of a batch that want scores */
     uint32_t credits;    /* batches in flight */

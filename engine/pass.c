@@ -7,8 +7,6 @@ enum {
     TICK_NS = 20 * 1000 * 1000,
     TICK_WORK =
         1 << 22, /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
-    PRODUCT_PANELS = 4, /* a bite of a product: so many panels ... */
-    PRODUCT_ROWS = 60,  /* ... and rows, so that progress() is never far */
 };
 
 static uint64_t now_ns(void)
@@ -74,7 +72,7 @@ static void finish(const struct pass *p, const struct output *out, size_t from_r
     }
 }
 
-/* bite() - panels [from, to) for all rows, PRODUCT_ROWS at a time: the panels stay in the cache
+/* bite() - panels [from, to) for all rows, bite_rows at a time: the panels stay in the cache
  * between. */
 static void bite(const struct pass *p, struct team *t, const struct weight *w,
                  const struct input *in, const struct output *out, size_t from, size_t to)
@@ -83,8 +81,8 @@ static void bite(const struct pass *p, struct team *t, const struct weight *w,
     size_t n_out = w->panels.n_out, n_in = w->panels.n_in, blocks = n_in / QUANT_BLOCK;
     size_t first = from * PANEL_ROWS;
     size_t columns = (to * PANEL_ROWS < n_out ? to * PANEL_ROWS : n_out) - first;
-    for (size_t r = 0; r < in->n; r += PRODUCT_ROWS) {
-        size_t end = in->n - r < PRODUCT_ROWS ? in->n : r + PRODUCT_ROWS;
+    for (size_t r = 0; r < in->n; r += p->kernels->bite_rows) {
+        size_t end = in->n - r < p->kernels->bite_rows ? in->n : r + p->kernels->bite_rows;
         struct activations x = {.f32 = in->rows + r * n_in};
         if (w->kernels->reads_q8) {
             size_t at = in->q8_row + r;
@@ -102,8 +100,9 @@ static void bite(const struct pass *p, struct team *t, const struct weight *w,
 static void product_panels(const struct pass *p, struct team *t, const struct weight *w,
                            const struct input *in, const struct output *out, size_t from, size_t to)
 {
-    for (size_t panel = from; panel < to; panel += PRODUCT_PANELS)
-        bite(p, t, w, in, out, panel, to - panel < PRODUCT_PANELS ? to : panel + PRODUCT_PANELS);
+    size_t step = p->kernels->bite_panels;
+    for (size_t panel = from; panel < to; panel += step)
+        bite(p, t, w, in, out, panel, to - panel < step ? to : panel + step);
 }
 
 void pass_product(const struct pass *p, struct team *t, const struct weight *w,

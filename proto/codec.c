@@ -170,7 +170,7 @@ size_t codec_batch_head_bound(size_t n_rows, size_t n_commands, size_t n_wanted,
                               size_t n_ids, size_t n_fetches)
 {
     size_t row = 3 * VARINT + 1;
-    size_t command = 1 + 3 * VARINT;
+    size_t command = 2 + 3 * VARINT;
     size_t need = 3 * FLOAT + 1 + 3 * VARINT;
     size_t adjust = VARINT + 2 * FLOAT;
     size_t fetch = 8 + VARINT;

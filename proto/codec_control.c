@@ -73,7 +73,7 @@ FROM_WIRE(hello)
 /* clang-format off */
 #define LOAD_NUMBERS(X)                                                                            \
     X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(kv_format) X(n_ctx) X(n_seqs)        \
-    X(n_blocks) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
+    X(rows_max) X(wanted_max) X(credits) X(threads)                   \
     X(trace_layers)
 /* clang-format on */
 
@@ -82,6 +82,8 @@ TO_WIRE(load)
     const struct msg_load *s = &m->u.load;
     Wire__Load *w = wire;
     LOAD_NUMBERS(PUT)
+    w->n_n_blocks = KV_CLASSES_MAX;
+    w->n_blocks = (uint32_t *)s->n_blocks;
     return ERR_NONE;
 }
 
@@ -98,7 +100,8 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.isa", s->isa, 0, ISA_COUNT - 1, err));
     TRY(check_number("LOAD.n_ctx", s->n_ctx, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.n_seqs", s->n_seqs, 1, CODEC_NUMBER_MAX, err));
-    TRY(check_number("LOAD.n_blocks", s->n_blocks, 1, CODEC_NUMBER_MAX, err));
+    TRY(check_entries("LOAD.n_blocks", w->n_n_blocks, KV_CLASSES_MAX, err));
+    memcpy(s->n_blocks, w->n_blocks, sizeof s->n_blocks);
     TRY(check_number("LOAD.rows_max", s->rows_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.wanted_max", s->wanted_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.credits", s->credits, 1, MESSAGE_RANKS_MAX, err));

@@ -10,7 +10,7 @@
 
 enum {
     /* Bytes that one entry takes on the wire at least: see the lists in tandem.proto. */
-    WIRE_COMMAND_MIN = 4,
+    WIRE_COMMAND_MIN = 5,
     WIRE_NEED_MIN = 16,
     WIRE_ADJUST_MIN = 9,
     WIRE_FETCH_MIN = 9,
@@ -37,13 +37,16 @@ static int commands_to_wire(struct arena *a, const struct batch *b, Wire__Batch 
     TAKE(w->command_seq, a, n);
     TAKE(w->command_index, a, n);
     TAKE(w->command_block, a, n);
+    TAKE(w->command_class, a, n);
     for (size_t i = 0; i < n; i++) {
         w->command_op[i] = b->commands[i].op;
         w->command_seq[i] = b->commands[i].seq;
         w->command_index[i] = b->commands[i].index;
         w->command_block[i] = b->commands[i].block;
+        w->command_class[i] = b->commands[i].kv_class;
     }
-    w->n_command_op = w->n_command_seq = w->n_command_index = w->n_command_block = n;
+    w->n_command_op = w->n_command_seq = w->n_command_index = n;
+    w->n_command_block = w->n_command_class = n;
     return ERR_NONE;
 }
 
@@ -162,6 +165,7 @@ static int commands_from_wire(struct arena *a, const Wire__Batch *w, struct batc
     TRY(check_entries("BATCH.command_seq", w->n_command_seq, n, err));
     TRY(check_entries("BATCH.command_index", w->n_command_index, n, err));
     TRY(check_entries("BATCH.command_block", w->n_command_block, n, err));
+    TRY(check_entries("BATCH.command_class", w->n_command_class, n, err));
     TRY(check_numbers("BATCH.command_op", w->command_op, n, KV_TRIM, err));
     struct kv_command *commands;
     TAKE(commands, a, n);
@@ -171,6 +175,7 @@ static int commands_from_wire(struct arena *a, const Wire__Batch *w, struct batc
             .seq = w->command_seq[i],
             .index = w->command_index[i],
             .block = w->command_block[i],
+            .kv_class = w->command_class[i],
         };
     b->commands = commands;
     b->n_commands = (uint32_t)n;

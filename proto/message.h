@@ -63,7 +63,8 @@ struct msg_load {
     uint32_t layer_first, layer_end;
     uint32_t isa;
     uint32_t kv_format;
-    uint32_t n_ctx, n_seqs, n_blocks, rows_max, wanted_max, credits;
+    uint32_t n_blocks[KV_CLASSES_MAX]; /* of each cache class */
+    uint32_t n_ctx, n_seqs, rows_max, wanted_max, credits;
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
 };

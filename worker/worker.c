@@ -290,7 +290,6 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
         .range = {load->layer_first, load->layer_end},
         .limits = {.n_ctx = load->n_ctx,
                    .n_seqs = load->n_seqs,
-                   .n_blocks = load->n_blocks,
                    .rows_max = load->rows_max,
                    .wanted_max = load->wanted_max,
                    .credits = load->credits,
@@ -301,6 +300,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
         .progress_ctx = w,
         .progress_layers = w->trace_layers,
     };
+    memcpy(config.limits.n_blocks, load->n_blocks, sizeof load->n_blocks);
     TRY(stage_open(&w->stage, &config, err));
     TRY(open_data(w, load, err));
     struct exec_config exec = {.stage = w->stage,

@@ -69,8 +69,8 @@ static int collect_speeds(struct bench_results *r, struct line *ln, const struct
     double tok_s;
     TRY(line_read_speeds(ln, bytes_s, err));
     TRY(limit_tok_s(ln, m, bytes_s, &tok_s, err));
-    for (uint32_t i = 0; i < r->n_limits; i++)
-        r->limits[i] =
+    for (uint32_t i = 0; i < r->n_limit; i++)
+        r->limit[i] =
             (struct bench_limit){(uint64_t)line_stage_at(ln, i)->rank, (double)bytes_s[i] * 1e-9};
     for (size_t i = 0; i < r->n_runs; i++) {
         const bool alone = strcmp(r->runs[i].kind, "tg") == 0 && r->runs[i].seqs == 1;
@@ -132,12 +132,12 @@ static int collect_hops(struct bench_results *r, struct line *ln, struct err *er
 int bench_collect_limits(struct bench_results *r, struct line *ln, const struct model *m,
                          struct err *err)
 {
-    r->n_limits = line_stage_count(ln);
-    r->limits = calloc(r->n_limits, sizeof *r->limits);
-    uint64_t *bytes_s = calloc(r->n_limits, sizeof *bytes_s);
-    int rc = r->limits != NULL && bytes_s != NULL
+    r->n_limit = line_stage_count(ln);
+    r->limit = calloc(r->n_limit, sizeof *r->limit);
+    uint64_t *bytes_s = calloc(r->n_limit, sizeof *bytes_s);
+    int rc = r->limit != NULL && bytes_s != NULL
                  ? collect_speeds(r, ln, m, bytes_s, err)
-                 : err_set(err, ERR_MEMORY, "no memory for the limits of %zu stages", r->n_limits);
+                 : err_set(err, ERR_MEMORY, "no memory for the limits of %zu stages", r->n_limit);
     free(bytes_s);
     return rc == ERR_NONE ? collect_hops(r, ln, err) : rc;
 }
@@ -229,7 +229,7 @@ void bench_collect_free(struct bench_results *r)
     free(r->stages);
     free(r->hops);
     free(r->runs);
-    free(r->limits);
+    free(r->limit);
     free(r->hop_notes);
     free(r->run_notes);
     free(r->layers);

@@ -46,7 +46,7 @@ static const struct table tables[] = {
     TABLE(stage, stages),
     TABLE(hop, hops),
     TABLE(run, runs),
-    TABLE(limit, limits),
+    TABLE(limit, limit),
 };
 enum { N_TABLES = sizeof tables / sizeof tables[0] };
 

@@ -20,9 +20,10 @@ typedef double bench_REAL;
  * its process, at most. */
 #define BENCH_STAGE(X)                                                                             \
     X(COUNT, rank)                                                                                 \
-    X(TEXT, host) X(TEXT, isa) X(COUNT, threads) X(TEXT, layers) X(COUNT, weight_bytes)            \
-        X(COUNT, kv_bytes) X(COUNT, rss_bytes) X(REAL, load_s) X(REAL, compute_s) X(REAL, wait_s)  \
-            X(REAL, send_s) X(REAL, control_s) X(REAL, idle_s) X(REAL, other_s) X(REAL, wall_s)
+    X(TEXT, host)                                                                                  \
+    X(TEXT, isa) X(COUNT, threads) X(TEXT, layers) X(COUNT, weight_bytes) X(COUNT, kv_bytes)       \
+        X(COUNT, rss_bytes) X(REAL, load_s) X(REAL, compute_s) X(REAL, wait_s) X(REAL, send_s)     \
+            X(REAL, control_s) X(REAL, idle_s) X(REAL, other_s) X(REAL, wall_s)
 
 /* Messages of one size on one hop. us: for those that the next rank waited for; not known where
  * there was none. raw_mpi_us: plain messages of that size between the same ranks. */
@@ -34,8 +35,9 @@ typedef double bench_REAL;
  * time to the first token. bubble: the share of the stages' time spent waiting for input. */
 #define BENCH_RUN(X)                                                                               \
     X(TEXT, kind)                                                                                  \
-    X(COUNT, n) X(COUNT, seqs) X(REAL, tok_s_median) X(REAL, tok_s_min) X(REAL, tok_s_max)         \
-        X(REAL, ttft_ms) X(REAL, bubble)
+    X(COUNT, n)                                                                                    \
+    X(COUNT, seqs) X(REAL, tok_s_median) X(REAL, tok_s_min) X(REAL, tok_s_max) X(REAL, ttft_ms)    \
+        X(REAL, bubble)
 
 /* How fast a stage reads its weights with all its threads, in 10^9 bytes a second. */
 #define BENCH_LIMIT(X) X(COUNT, rank) X(REAL, read_gb_s)
@@ -70,8 +72,8 @@ struct bench_results {
     struct bench_stage *stages;
     struct bench_hop *hops; /* hop by hop along the line, the smallest size first */
     struct bench_run *runs;
-    struct bench_limit *limits;
-    size_t n_stages, n_hops, n_runs, n_limits;
+    struct bench_limit *limit;
+    size_t n_stages, n_hops, n_runs, n_limit;
     struct bench_hop_note *hop_notes;  /* [n_hops] */
     struct bench_run_note *run_notes;  /* [n_runs] */
     char (*layers)[BENCH_LAYERS_TEXT]; /* [n_stages] what the stages' texts point to */

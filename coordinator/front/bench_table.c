@@ -35,7 +35,7 @@ static void print_stages(FILE *out, const struct bench_results *r)
                 output_bytes(s->weight_bytes, weights), output_bytes(s->kv_bytes, kv),
                 output_bytes(s->rss_bytes, rss), s->load_s, percent(s->compute_s, work_s),
                 percent(s->wait_s, work_s), percent(s->send_s, work_s),
-                percent(s->control_s, work_s), percent(s->other_s, work_s), r->limits[i].read_gb_s);
+                percent(s->control_s, work_s), percent(s->other_s, work_s), r->limit[i].read_gb_s);
     }
 }
 

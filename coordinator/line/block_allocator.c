@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 struct block_allocator {
-    uint32_t n_blocks, n_free;
+    uint32_t n_blocks, n_free, n_free_least;
     uint32_t *free; /* a stack of free blocks */
     bool *taken;    /* [n_blocks] */
 };
@@ -41,7 +41,7 @@ int block_allocator_open(struct block_allocator **out, uint32_t n_blocks, bool s
         free(taken);
         return err_set(err, ERR_MEMORY, "no memory to keep count of %u KV blocks", n_blocks);
     }
-    *a = (struct block_allocator){.n_blocks = n_blocks, .n_free = n_blocks, .free = stack, .taken = taken};
+    *a = (struct block_allocator){.n_blocks = n_blocks, .n_free = n_blocks, .n_free_least = n_blocks, .free = stack, .taken = taken};
     for (uint32_t i = 0; i < n_blocks; i++) stack[i] = n_blocks - 1 - i;
     if (shuffle) shuffle_blocks(a, seed);
     *out = a;
@@ -60,6 +60,7 @@ bool block_allocator_take(struct block_allocator *a, uint32_t *block)
 {
     if (a->n_free == 0) return false;
     *block = a->free[--a->n_free];
+    if (a->n_free < a->n_free_least) a->n_free_least = a->n_free;
     a->taken[*block] = true;
     return true;
 }
@@ -74,4 +75,9 @@ void block_allocator_give(struct block_allocator *a, uint32_t block)
 uint32_t block_allocator_free_count(const struct block_allocator *a)
 {
     return a->n_free;
+}
+
+uint32_t block_allocator_most(const struct block_allocator *a)
+{
+    return a->n_blocks - a->n_free_least;
 }

@@ -26,4 +26,7 @@ void block_allocator_give(struct block_allocator *a, uint32_t block);
 
 uint32_t block_allocator_free_count(const struct block_allocator *a);
 
+/* block_allocator_most() - the most blocks that were taken at once. */
+uint32_t block_allocator_most(const struct block_allocator *a);
+
 #endif

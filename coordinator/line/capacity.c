@@ -32,6 +32,17 @@ static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint3
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
 
+/* blocks_of_sequence() - all positions, or what a batch's rows see of a window: from the window of the first of them to
+ * the last, which may begin and end inside a block. */
+static uint64_t blocks_of_sequence(uint32_t window, const struct line_limits *l)
+{
+    uint64_t all = ((uint64_t)l->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
+    if (window == 0) return all;
+    uint64_t seen = (uint64_t)window - 1 + l->rows_max;
+    uint64_t blocks = (seen + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS + 1;
+    return blocks < all ? blocks : all;
+}
+
 int capacity_settle(const struct capacity_wish *w, struct line_limits *out, struct err *err)
 {
     const struct hparams *hp = &w->model->hp;
@@ -45,11 +56,12 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
                                 .rows_max = settle_rows(w, n_ctx, n_seqs),
                                 .credits = w->n_stages + 1,
                                 .kv = w->kv};
-    uint64_t blocks =
-        (uint64_t)out->n_seqs * ((n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS);
-    CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY,
-          "%u sequences of %u tokens are more than a KV cache can number", out->n_seqs, n_ctx);
-    out->n_blocks = (uint32_t)blocks;
+    for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
+        uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
+        CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY,
+              "%u sequences of %u tokens are more than a KV cache can number", out->n_seqs, n_ctx);
+        out->n_blocks[c] = (uint32_t)blocks;
+    }
     uint64_t wanted = 0;
     if (!w->tokens_only) wanted = WANTED_BYTES / (sizeof(float) * hp->n_vocab * out->credits);
     if (wanted < out->n_seqs) wanted = out->n_seqs;

@@ -24,7 +24,7 @@ struct line {
     const struct model *model;
     struct journal *journal;
     struct roster *roster;
-    struct block_allocator *blocks;
+    struct block_allocator *blocks[KV_CLASSES_MAX];
     struct scheduler *scheduler;
     struct pipeline *pipeline;
     uint32_t n_stages;
@@ -126,12 +126,12 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .kv_format = lim->kv,
                                       .n_ctx = lim->n_ctx,
                                       .n_seqs = lim->n_seqs,
-                                      .n_blocks = lim->n_blocks,
                                       .rows_max = lim->rows_max,
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
                                       .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
                                       .trace_layers = c->trace_layers}};
+    memcpy(load.u.load.n_blocks, lim->n_blocks, sizeof lim->n_blocks);
     return roster_send(ln->roster, stage, &load, err);
 }
 
@@ -199,7 +199,9 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
 {
     const struct line_limits *lim = &ln->limits;
     uint32_t n_vocab = c->model->hp.n_vocab;
-    TRY(block_allocator_open(&ln->blocks, lim->n_blocks, c->shuffle_blocks, c->shuffle_seed, err));
+    const struct hparams *hp = &c->model->hp;
+    for (uint32_t k = 0; k < hp->n_kv_classes; k++)
+        TRY(block_allocator_open(&ln->blocks[k], lim->n_blocks[k], c->shuffle_blocks, c->shuffle_seed, err));
     struct scheduler_config sc = {.n_stages = ln->n_stages,
                                   .n_seqs = lim->n_seqs,
                                   .rows_max = lim->rows_max,
@@ -207,7 +209,9 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
                                   .wanted_max = lim->wanted_max,
                                   .credits = lim->credits,
                                   .n_vocab = n_vocab,
-                                  .blocks = ln->blocks};
+                                  .n_kv_classes = hp->n_kv_classes};
+    memcpy(sc.window, hp->kv_class_window, sizeof sc.window);
+    memcpy(sc.blocks, ln->blocks, sizeof sc.blocks);
     TRY(scheduler_open(&ln->scheduler, &sc, err));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
                        frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
@@ -444,7 +448,10 @@ struct line_counts line_counts(const struct line *ln)
     counts.sent_bytes = link_counts(ln->link, LINK_DATA).sent_bytes;
     counts.home_bytes = link_counts(ln->link, LINK_DATA).received_bytes;
     counts.wall_ns = (ln->stopped ? ln->stopped_ns : pipeline_now_ns()) - ln->opened_ns;
-    counts.blocks_used = ln->limits.n_blocks - block_allocator_free_count(ln->blocks);
+    for (uint32_t k = 0; k < ln->model->hp.n_kv_classes; k++) {
+        counts.blocks_used += ln->limits.n_blocks[k] - block_allocator_free_count(ln->blocks[k]);
+        counts.blocks_most[k] = block_allocator_most(ln->blocks[k]);
+    }
     return counts;
 }
 
@@ -474,7 +481,7 @@ int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err)
     return ERR_NONE;
 }
 
-/* The workers come as soon as they have read the message, and take part without a word. */
+/* A worker takes part as soon as it has read the message, which it holds until the end. */
 int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
 {
     size_t sizes[LINK_RAW_SIZES_MAX];
@@ -484,7 +491,6 @@ int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t r
     TRY(land_all(ln, err));
     const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
     for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_probe(ln->roster, i, &probe, err));
-    while (link_pending_sends(ln->link) > 0) link_wait(ln->link, 1000);
     TRY(link_raw_pingpong(ln->link, sizes, n, rounds, us, err));
     roster_excuse(ln->roster);
     for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_await_probed(ln->roster, i, err));
@@ -512,7 +518,7 @@ void line_close(struct line *ln)
     if (ln->roster != NULL && !ln->stopped) roster_stop(ln->roster, 0);
     pipeline_close(ln->pipeline);
     scheduler_close(ln->scheduler);
-    block_allocator_close(ln->blocks);
+    for (uint32_t k = 0; k < KV_CLASSES_MAX; k++) block_allocator_close(ln->blocks[k]);
     roster_close(ln->roster);
     journal_close(ln->journal);
     free(ln->events);

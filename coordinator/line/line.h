@@ -42,8 +42,8 @@ struct line_config {
 /* line_open() - hello, plan, load and ready over l, whose size - 1 workers are already running worker_run().
  * Owns nothing of l. On error the workers have been told to stop.
  * Returns ERR_CAPACITY (more stages than layers; a worker may not have the memory, found before anything is read),
- * ERR_DISAGREE (model, version), ERR_RANK (a worker
- * failed or died; named), ERR_STALL, ERR_INTERRUPTED, ERR_USAGE (split, context). */
+ * ERR_DISAGREE (model, version), ERR_RANK (a worker failed or died; named), ERR_STALL, ERR_INTERRUPTED, ERR_USAGE
+ * (split, context). */
 int line_open(struct line **out, struct link *l, const struct line_config *config, struct err *err);
 
 enum line_scores {
@@ -118,7 +118,8 @@ struct line_counts {
     uint64_t batches, rows, prompt_tokens, tokens;
     uint64_t sent_bytes;            /* frames of BATCHes that left */
     uint64_t home_bytes, home_rows; /* frames of RESULTs that came home, and the score rows they answered */
-    uint32_t blocks_used; /* KV blocks in use now; 0 when nothing is left to do */
+    uint32_t blocks_used; /* KV blocks in use now, over all cache classes; 0 when nothing is left to do */
+    uint32_t blocks_most[KV_CLASSES_MAX]; /* the most that were in use at once, of each class */
     uint64_t overlapped; /* after line_stop(): forward passes beside which another stage worked on another batch */
     uint64_t wall_ns, idle_ns; /* since line_open() began, and how much of it no request was there */
 };

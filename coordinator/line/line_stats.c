@@ -206,22 +206,27 @@ void line_stats_free(struct line_stats *s)
 
 /* ---- sizes ---- */
 
+enum { SIZE_SPAN_BYTES = 8, SIZE_SPAN_SHARE = 16 }; /* sizes that count as one: 8 bytes and 1/16 */
+
 /* One message on a hop. */
 struct passage {
     uint32_t bytes;
     double us; /* below 0: nobody waited for it */
 };
 
-/* By size; within a size those that count come last, the fastest first. */
-static int compare_passages(const void *a, const void *b)
+static int compare_bytes(const void *a, const void *b)
 {
     const struct passage *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? 1 : -1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int compare_us(const void *a, const void *b)
+{
+    const struct passage *x = a, *y = b;
     return compare(&x->us, &y->us);
 }
 
-static size_t read_passages(struct passage *to, const struct line *ln, uint32_t hop,
-                            struct range r)
+static size_t read_passages(struct passage *to, const struct line *ln, uint32_t hop, struct range r)
 {
     const struct journal *j = line_journal(ln);
     size_t n = 0;
@@ -232,17 +237,18 @@ static size_t read_passages(struct passage *to, const struct line *ln, uint32_t 
         double us = c.received_ns > c.sent_ns ? (double)(c.received_ns - c.sent_ns) * 1e-3 : 0;
         to[n++] = (struct passage){c.bytes, c.waited ? us : -1};
     }
-    qsort(to, n, sizeof *to, compare_passages);
+    qsort(to, n, sizeof *to, compare_bytes);
     return n;
 }
 
-/* The first n passages are of one size. */
-static void sum_size(struct line_stats_size *s, const struct passage *of, size_t n)
+/* sum_size() - of n passages, the smallest first. */
+static void sum_size(struct line_stats_size *s, struct passage *of, size_t n)
 {
     size_t skipped = 0;
-    while (skipped < n && of[skipped].us < 0) skipped++;
-    s->bytes = of->bytes;
+    s->bytes = of[n / 2].bytes;
     s->messages = n;
+    qsort(of, n, sizeof *of, compare_us);
+    while (skipped < n && of[skipped].us < 0) skipped++;
     s->timed = n - skipped;
     if (s->timed == 0) return;
     s->us_median = of[skipped + s->timed / 2].us;
@@ -260,13 +266,15 @@ static void drop_rarest(struct line_stats_size *sizes, uint32_t *n)
 
 /* sizes: room for one more than are kept. Returns how many. */
 static uint32_t sum_sizes(struct line_stats_size *sizes, const struct line *ln, uint32_t hop,
-                          const struct passage *all, size_t n_all)
+                          struct passage *all, size_t n_all)
 {
     const int from = hop > 0 ? line_stage_at(ln, hop - 1)->rank : 0;
     const int to = hop < line_stage_count(ln) ? line_stage_at(ln, hop)->rank : 0;
     uint32_t n = 0;
     for (size_t first = 0, end; first < n_all; first = end) {
-        for (end = first; end < n_all && all[end].bytes == all[first].bytes;) end++;
+        const uint64_t least = all[first].bytes;
+        const uint64_t most = least + SIZE_SPAN_BYTES + least / SIZE_SPAN_SHARE;
+        for (end = first; end < n_all && all[end].bytes <= most;) end++;
         sizes[n] = (struct line_stats_size){.hop = hop, .from = from, .to = to};
         sum_size(&sizes[n++], &all[first], end - first);
         if (n > LINE_STATS_SIZES_MAX) drop_rarest(sizes, &n);

@@ -53,11 +53,12 @@ int line_stats_read(struct line_stats *out, const struct line *ln, uint64_t firs
                     struct err *err);
 void line_stats_free(struct line_stats *s);
 
-/* Messages of one size on one hop; as in struct line_stats_hop. */
+/* Messages of about one size on one hop; else as in struct line_stats_hop. Numbers in a message's
+ * head take more or fewer bytes; sizes that are no further apart count as one. */
 struct line_stats_size {
     uint32_t hop;
-    int from, to; /* ranks */
-    uint32_t bytes;
+    int from, to;   /* ranks */
+    uint32_t bytes; /* the median: a size that was used */
     uint64_t messages, timed;
     double us_median, us_p99;
 };

@@ -79,7 +79,7 @@ struct flight_limits scheduler_limits(const struct scheduler *sc)
     const struct scheduler_config *c = &sc->config;
     return (struct flight_limits){.rows_max = c->rows_max,
                                   .wanted_max = c->wanted_max,
-                                  .commands_max = c->rows_max + c->n_seqs,
+                                  .commands_max = c->rows_max * c->n_kv_classes + c->n_seqs,
                                   .credits = c->credits,
                                   .n_vocab = c->n_vocab};
 }
@@ -147,6 +147,33 @@ static bool state_need(struct sequence *s, uint32_t pos, struct score_need *need
     return true;
 }
 
+/* give_passed() - blocks of a window that no row from here on sees are free: whoever maps them does so in this batch
+ * or a later one, and all rows that see them are in earlier ones. */
+static void give_passed(struct scheduler *sc, struct sequence *s)
+{
+    for (uint32_t c = 0; c < sc->config.n_kv_classes; c++) {
+        struct sequence_blocks *b = &s->blocks[c];
+        uint32_t window = sc->config.window[c];
+        if (window == 0 || s->n_sent < window) continue;
+        uint32_t first_seen = (s->n_sent - window + 1) / KV_BLOCK_POSITIONS;
+        while (b->first < b->n && b->first < first_seen)
+            block_allocator_give(sc->config.blocks[c], b->block[b->first++]);
+    }
+}
+
+/* map_blocks() - the next block of s in every class; the pools are sized so that there is one. */
+static void map_blocks(struct scheduler *sc, struct flight *f, struct sequence *s)
+{
+    for (uint32_t c = 0; c < sc->config.n_kv_classes; c++) {
+        struct sequence_blocks *b = &s->blocks[c];
+        uint32_t block;
+        BUG_IF(!block_allocator_take(sc->config.blocks[c], &block), "a KV pool smaller than its sequences");
+        f->commands[f->n_commands++] =
+            (struct kv_command){.op = KV_MAP, .kv_class = c, .seq = s->slot, .index = b->n, .block = block};
+        b->block[b->n++] = block;
+    }
+}
+
 /* put_row() - the next unsent token of s; false when the batch has no room for it. */
 static bool put_row(struct scheduler *sc, struct flight *f, struct sequence *s)
 {
@@ -154,13 +181,7 @@ static bool put_row(struct scheduler *sc, struct flight *f, struct sequence *s)
     struct score_need need;
     bool wanted = state_need(s, pos, &need);
     if (f->n_rows == sc->config.rows_max || !fits(sc, f, wanted ? &need : NULL)) return false;
-    if (pos % KV_BLOCK_POSITIONS == 0) {
-        uint32_t block;
-        if (!block_allocator_take(sc->config.blocks, &block)) return false;
-        f->commands[f->n_commands++] =
-            (struct kv_command){.op = KV_MAP, .seq = s->slot, .index = s->n_blocks, .block = block};
-        s->blocks[s->n_blocks++] = block;
-    }
+    if (pos % KV_BLOCK_POSITIONS == 0) map_blocks(sc, f, s);
     uint32_t r = f->n_rows++;
     f->token[r] = s->tokens[pos];
     f->seq[r] = s->slot;
@@ -179,6 +200,7 @@ static bool put_row(struct scheduler *sc, struct flight *f, struct sequence *s)
 static uint32_t put_rows(struct scheduler *sc, struct flight *f, struct sequence *s, uint32_t n)
 {
     struct flight_part part = {.sequence = s, .first = f->n_rows};
+    give_passed(sc, s);
     while (part.n_rows < n && s->n_sent < s->n_tokens && put_row(sc, f, s)) part.n_rows++;
     if (part.n_rows == 0) return 0;
     f->parts[f->n_parts++] = part;
@@ -285,8 +307,9 @@ bool scheduler_fill(struct scheduler *sc, struct flight *f, uint32_t in_air, uin
 static void leave(struct scheduler *sc, struct sequence *s)
 {
     if (s->slot == SEQUENCE_NO_SLOT) return;
-    for (uint32_t i = 0; i < s->n_blocks; i++) block_allocator_give(sc->config.blocks, s->blocks[i]);
-    s->n_blocks = 0;
+    for (uint32_t c = 0; c < sc->config.n_kv_classes; c++)
+        for (struct sequence_blocks *b = &s->blocks[c]; b->first < b->n; b->first++)
+            block_allocator_give(sc->config.blocks[c], b->block[b->first]);
     if (s->n_sent > 0)
         sc->trims[sc->n_trims++] = (struct kv_command){.op = KV_TRIM, .seq = s->slot};
     sc->slots[s->slot] = NULL;

@@ -26,7 +26,10 @@ struct scheduler_config {
     uint32_t wanted_max;
     uint32_t credits;
     uint32_t n_vocab;
-    struct block_allocator *blocks; /* outlives the scheduler */
+    /* The cache classes: how far their layers see (0: everything) and their blocks, which outlive the scheduler. */
+    uint32_t n_kv_classes;
+    uint32_t window[KV_CLASSES_MAX];
+    struct block_allocator *blocks[KV_CLASSES_MAX];
 };
 
 int scheduler_open(struct scheduler **out, const struct scheduler_config *config, struct err *err);

@@ -23,9 +23,12 @@ static int fill(struct sequence *s, const struct line_request *r, uint32_t n_ctx
     uint32_t room = n_ctx - r->n_prompt;
     s->capacity = r->n_prompt + (r->max_tokens < room ? r->max_tokens : room);
     s->tokens = malloc(s->capacity * sizeof *s->tokens);
-    s->blocks = malloc((s->capacity / KV_BLOCK_POSITIONS + 1) * sizeof *s->blocks);
-    CHECK(s->tokens != NULL && s->blocks != NULL, err, ERR_MEMORY, "no memory for a sequence of %u tokens",
-          s->capacity);
+    bool taken = s->tokens != NULL;
+    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) {
+        s->blocks[c].block = malloc((s->capacity / KV_BLOCK_POSITIONS + 1) * sizeof(uint32_t));
+        taken &= s->blocks[c].block != NULL;
+    }
+    CHECK(taken, err, ERR_MEMORY, "no memory for a sequence of %u tokens", s->capacity);
     memcpy(s->tokens, r->prompt, r->n_prompt * sizeof *s->tokens);
     s->n_prompt = s->n_tokens = r->n_prompt;
     if (r->max_tokens == 0) return ERR_NONE;
@@ -61,7 +64,7 @@ void sequence_close(struct sequence *s)
     if (s == NULL) return;
     sampler_close(s->sampler);
     free(s->tokens);
-    free(s->blocks);
+    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->blocks[c].block);
     free(s);
 }
 

@@ -12,6 +12,12 @@ enum sequence_state { SEQUENCE_QUEUED, SEQUENCE_PROMPT, SEQUENCE_DECODE, SEQUENC
 
 enum { SEQUENCE_NO_SLOT = UINT32_MAX };
 
+/* A block table: entries first .. n-1 are held, those before have left the window. */
+struct sequence_blocks {
+    uint32_t *block; /* [capacity / 32 + 1] */
+    uint32_t first, n;
+};
+
 struct sequence {
     uint32_t request;
     enum sequence_state state;
@@ -25,8 +31,7 @@ struct sequence {
     uint32_t n_sent;    /* positions handed to the line */
     uint32_t in_flight; /* batches under way that hold rows of it */
     uint32_t slot;      /* its number on the stages */
-    uint32_t *blocks;   /* [n_blocks] of its table, in order of position */
-    uint32_t n_blocks;
+    struct sequence_blocks blocks[KV_CLASSES_MAX]; /* its tables, one a cache class */
 
     struct sampler *sampler; /* NULL when no token will be chosen */
     float temperature;

@@ -13,6 +13,8 @@ static void fill_generic(struct kernels *k)
     };
     KERNEL_FORMATS(FORMAT_GENERIC)
 #undef FORMAT_GENERIC
+    k->bite_rows = 60;
+    k->bite_panels = 4;
     k->quantise = quantise_generic;
     k->norm[NORM_RMS] = norm_rms_generic;
     k->norm[NORM_LAYER] = norm_layer_generic;
@@ -66,6 +68,16 @@ static void override_avx512(struct kernels *k)
     k->attention[KV_F32] = attention_f32_avx512;
     k->store[KV_F16] = store_f16_avx512;
 }
+
+#define FORMAT_AMX(id, suffix) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_amx;
+
+/* A walk over tiles packs its rows first: many panels are to share that. */
+static void override_amx(struct kernels *k)
+{
+    KERNEL_AMX_FORMATS(FORMAT_AMX)
+    k->bite_rows = 512;
+    k->bite_panels = 32;
+}
 #endif
 
 void kernels_init(struct kernels *k, enum isa isa)
@@ -75,6 +87,7 @@ void kernels_init(struct kernels *k, enum isa isa)
 #if defined(TANDEM_KERNELS_X86)
     if (isa >= ISA_AVX2) override_avx2(k);
     if (isa >= ISA_AVX512) override_avx512(k);
+    if (isa >= ISA_AMX) override_amx(k);
 #endif
 }
 

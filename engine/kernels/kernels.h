@@ -274,6 +274,9 @@ struct format_kernels {
 
 struct kernels {
     enum isa isa;
+    /* What a product is best cut into: so few that progress() is never far, and that what is read
+     * again stays in the cache. */
+    size_t bite_rows, bite_panels;
     struct format_kernels format[KERNEL_FORMAT_COUNT];
     kernel_quantise_fn *quantise;
     kernel_norm_fn *norm[NORM_COUNT];

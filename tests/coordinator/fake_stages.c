@@ -35,7 +35,7 @@ void fake_scores(const int32_t *tokens, uint32_t n, uint32_t n_vocab, float *z)
 struct seen {
     uint32_t n;     /* positions in the cache */
     uint64_t *hash; /* [n_ctx] after each position */
-    uint32_t *block; /* [n_ctx / 32 + 1] */
+    uint32_t *block[KV_CLASSES_MAX]; /* [n_ctx / 32 + 1] */
 };
 
 struct kept {
@@ -50,7 +50,8 @@ struct stage_state {
     struct codec *codec;
     struct msg_load load;
     struct seen *seqs;
-    uint32_t *owner; /* [n_blocks] sequence of a block, NO_BLOCK */
+    /* [n_blocks] which entry of which sequence a block of a class is, NO_BLOCK */
+    uint32_t *owner[KV_CLASSES_MAX];
     struct kept kept[KEPT_MAX];
     struct score_selector *selector;
     bool last, stopped;
@@ -90,18 +91,38 @@ static void take_control(struct stage_state *s, bool *loaded)
     link_receive_done(s->l, LINK_CONTROL);
 }
 
+/* entry_name() - of an entry of a sequence's table. */
+static uint32_t entry_name(const struct stage_state *s, uint32_t seq, uint32_t index)
+{
+    return seq * (s->load.n_ctx / KV_BLOCK_POSITIONS + 1) + index;
+}
+
+/* is_seen() - does a row from here on see a position of this entry? */
+static bool is_seen(const struct stage_state *s, uint32_t kv_class, const struct seen *q, uint32_t index)
+{
+    uint32_t window = s->f->model->hp.kv_class_window[kv_class];
+    return index * KV_BLOCK_POSITIONS < q->n &&
+           (window == 0 || (index + 1) * KV_BLOCK_POSITIONS + window > q->n + 1);
+}
+
+static void obey_map(struct stage_state *s, const struct kv_command *c, uint64_t id)
+{
+    uint32_t *owner = &s->owner[c->kv_class][c->block];
+    if (*owner != NO_BLOCK) {
+        uint32_t per_seq = s->load.n_ctx / KV_BLOCK_POSITIONS + 1, index = *owner % per_seq;
+        const struct seen *q = &s->seqs[*owner / per_seq];
+        if (q->block[c->kv_class][index] == c->block && is_seen(s, c->kv_class, q, index))
+            broke(s, "a block that is in use is mapped again", id);
+    }
+    *owner = entry_name(s, c->seq, c->index);
+    s->seqs[c->seq].block[c->kv_class][c->index] = c->block;
+}
+
 static void obey(struct stage_state *s, const struct kv_command *c, uint64_t id)
 {
     struct seen *q = &s->seqs[c->seq];
-    if (c->op == KV_TRIM) {
-        uint32_t n_blocks = (q->n + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
-        for (uint32_t i = c->index; i < n_blocks; i++) s->owner[q->block[i]] = NO_BLOCK;
-        if (q->n > c->index * KV_BLOCK_POSITIONS) q->n = c->index * KV_BLOCK_POSITIONS;
-    } else if (c->op == KV_MAP) {
-        if (s->owner[c->block] != NO_BLOCK) broke(s, "a block that is in use is mapped again", id);
-        s->owner[c->block] = c->seq;
-        q->block[c->index] = c->block;
-    }
+    if (c->op == KV_MAP) obey_map(s, c, id);
+    if (c->op == KV_TRIM && q->n > c->index * KV_BLOCK_POSITIONS) q->n = c->index * KV_BLOCK_POSITIONS;
 }
 
 /* take_rows() - the rows into the "cache"; z of the wanted ones into k. */
@@ -113,8 +134,10 @@ static void take_rows(struct stage_state *s, const struct msg_batch *b, struct k
         struct seen *q = &s->seqs[b->batch.seq[r]];
         uint32_t pos = b->batch.pos[r];
         if (pos != q->n) broke(s, "a row does not continue its sequence", b->id);
-        if (pos % KV_BLOCK_POSITIONS == 0 && s->owner[q->block[pos / KV_BLOCK_POSITIONS]] != b->batch.seq[r])
-            broke(s, "a row's block is not mapped", b->id);
+        uint32_t at = pos / KV_BLOCK_POSITIONS;
+        for (uint32_t c = 0; c < s->f->model->hp.n_kv_classes; c++)
+            if (s->owner[c][q->block[c][at]] != entry_name(s, b->batch.seq[r], at))
+                broke(s, "a row's block is not mapped", b->id);
         if (pos >= s->load.n_ctx) return;
         q->hash[pos] = mix(pos > 0 ? q->hash[pos - 1] : 1, (uint64_t)b->batch.token[r]);
         q->n = pos + 1;
@@ -227,10 +250,13 @@ static void open_state(struct stage_state *s)
     s->seqs = calloc(s->load.n_seqs, sizeof *s->seqs);
     for (uint32_t i = 0; i < s->load.n_seqs; i++) {
         s->seqs[i].hash = calloc(s->load.n_ctx, sizeof(uint64_t));
-        s->seqs[i].block = calloc(s->load.n_ctx / KV_BLOCK_POSITIONS + 1, sizeof(uint32_t));
+        for (uint32_t c = 0; c < KV_CLASSES_MAX; c++)
+            s->seqs[i].block[c] = calloc(s->load.n_ctx / KV_BLOCK_POSITIONS + 1, sizeof(uint32_t));
     }
-    s->owner = malloc(s->load.n_blocks * sizeof *s->owner);
-    memset(s->owner, 0xff, s->load.n_blocks * sizeof *s->owner);
+    for (uint32_t c = 0; c < s->f->model->hp.n_kv_classes; c++) {
+        s->owner[c] = malloc(s->load.n_blocks[c] * sizeof(uint32_t));
+        memset(s->owner[c], 0xff, s->load.n_blocks[c] * sizeof(uint32_t));
+    }
     for (uint32_t i = 0; i < s->load.credits; i++)
         s->kept[i].rows = calloc((size_t)s->load.wanted_max * n_vocab, sizeof(float));
     score_selector_open(&s->selector, n_vocab, NULL);
@@ -244,11 +270,11 @@ static void close_state(struct stage_state *s)
 {
     for (uint32_t i = 0; s->seqs != NULL && i < s->load.n_seqs; i++) {
         free(s->seqs[i].hash);
-        free(s->seqs[i].block);
+        for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->seqs[i].block[c]);
     }
     for (uint32_t i = 0; i < KEPT_MAX; i++) free(s->kept[i].rows);
     free(s->seqs);
-    free(s->owner);
+    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->owner[c]);
     score_selector_close(s->selector);
     codec_close(s->codec);
 }

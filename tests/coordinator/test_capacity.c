@@ -49,7 +49,7 @@ struct made_line {
     struct capacity_wish wish;
     struct layer_range ranges[STAGES_MAX_HERE];
     struct msg_hello hellos[STAGES_MAX_HERE];
-    char hosts[STAGES_MAX_HERE][8];
+    char hosts[STAGES_MAX_HERE][16];
     const struct msg_hello *list[STAGES_MAX_HERE];
     struct err err;
 };
@@ -320,7 +320,7 @@ static void limits_follow_from_what_is_asked_for(void **state)
         struct line_limits limits;
         assert_int_equal(capacity_settle(&w, &limits, NULL), ERR_NONE);
         assert_int_equal(limits.rows_max, cases[i].rows);
-        assert_int_equal(limits.n_blocks, cases[i].blocks);
+        assert_int_equal(limits.n_blocks[0], cases[i].blocks);
         assert_int_equal(limits.wanted_max, cases[i].n_seqs);
         assert_int_equal(limits.credits, cases[i].n_stages + 1);
         w.tokens_only = false;

@@ -13,9 +13,9 @@
 
 enum { VOCAB = 320, PROMPT_MAX = 200, TEXT_MAX = 64, END_TOKEN = 7 };
 
-static struct model *open_model(void)
+static struct model *open_model(const char *name)
 {
-    const char *path = test_data_path("families/llama.gguf");
+    const char *path = test_data_path(name);
     struct model *m = NULL;
     struct err err;
     if (path == NULL) return NULL;
@@ -29,11 +29,12 @@ struct bench {
     struct line *line;
 };
 
-static void bench_open(struct bench *b, int n_stages, const struct line_config *config, const struct fake_options *o)
+static void bench_open_model(struct bench *b, const char *name, int n_stages, const struct line_config *config,
+                             const struct fake_options *o)
 {
-    b->model = open_model();
+    b->model = open_model(name);
     if (b->model == NULL) {
-        print_message("skipped: families/llama.gguf is absent\n");
+        print_message("skipped: %s is absent\n", name);
         skip();
     }
     fake_stages_start(&b->stages, n_stages, b->model, o);
@@ -41,6 +42,11 @@ static void bench_open(struct bench *b, int n_stages, const struct line_config *
     c.model = b->model;
     struct err err;
     if (line_open(&b->line, b->stages.link[0], &c, &err) != ERR_NONE) fail_msg("%s", err.text);
+}
+
+static void bench_open(struct bench *b, int n_stages, const struct line_config *config, const struct fake_options *o)
+{
+    bench_open_model(b, "families/llama.gguf", n_stages, config, o);
 }
 
 static void bench_close(struct bench *b)
@@ -317,6 +323,29 @@ static void a_cancelled_request_ends_and_the_others_go_on(void **state)
     bench_close(&b);
 }
 
+static void a_windows_blocks_stay_at_their_bound_however_long_the_text(void **state)
+{
+    (void)state;
+    static struct job jobs[3];
+    struct bench b;
+    bench_open_model(&b, "families/gemma2.gguf", 2, &(struct line_config){.n_ctx = 256, .n_seqs = 2, .chunk = 8}, NULL);
+    uint32_t window = b.model->hp.kv_class_window[1];
+    assert_int_equal(b.model->hp.n_kv_classes, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        make_job(&jobs[i], i == 0 ? 190 : 20, TEXT_MAX, 256);
+        foretell(&jobs[i]);
+        submit(&b, &jobs[i], i);
+    }
+    run_all(&b, jobs);
+    for (uint32_t i = 0; i < 3; i++) check_job(&jobs[i]);
+    uint32_t bound = (window - 1 + 8 + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS + 1;
+    struct line_counts counts = line_counts(b.line);
+    assert_true(counts.blocks_most[0] > 190 / KV_BLOCK_POSITIONS);
+    assert_in_range(counts.blocks_most[1], 1, 2 * bound);
+    assert_true(2 * bound < counts.blocks_most[0]);
+    bench_close(&b);
+}
+
 static void prompt_scores_come_for_every_position(void **state)
 {
     (void)state;
@@ -356,7 +385,7 @@ static void prompt_scores_come_for_every_position(void **state)
 static void expect_open_fails(int n_stages, const struct line_config *config, const struct fake_options *o,
                               enum err_code code, const char *text)
 {
-    struct model *m = open_model();
+    struct model *m = open_model("families/llama.gguf");
     if (m == NULL) skip();
     struct fake_stages f;
     fake_stages_start(&f, n_stages, m, o);
@@ -417,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_full_context_ends_with_reason_length),
         cmocka_unit_test(a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused),
         cmocka_unit_test(a_cancelled_request_ends_and_the_others_go_on),
+        cmocka_unit_test(a_windows_blocks_stay_at_their_bound_however_long_the_text),
         cmocka_unit_test(prompt_scores_come_for_every_position),
         cmocka_unit_test(disagreement_is_named_before_anything_is_loaded),
         cmocka_unit_test(a_line_that_cannot_be_is_refused),

@@ -28,6 +28,7 @@ struct line {
     struct stage *stage[LINE_STAGES];
     uint32_t next_block;
     uint32_t mapped[LINE_SEQS];
+    uint32_t n_kv_classes;
     float *hop[2], *out;
 };
 
@@ -42,6 +43,7 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
 {
     *l = (struct line){.way = way, .n_stages = way.stages > 0 ? way.stages : 1};
     l->n_vocab = m->hp.n_vocab;
+    l->n_kv_classes = m->hp.n_kv_classes;
     l->n_embd = m->hp.n_embd;
     for (uint32_t i = 0; i < l->n_stages; i++) {
         struct stage_config config = {
@@ -49,7 +51,7 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
             .range = {i * m->hp.n_layer / l->n_stages, (i + 1) * m->hp.n_layer / l->n_stages},
             .limits = {.n_ctx = way.n_ctx > 0 ? way.n_ctx : LINE_CTX,
                        .n_seqs = LINE_SEQS,
-                       .n_blocks = LINE_BLOCKS,
+                       .n_blocks = {LINE_BLOCKS, LINE_BLOCKS, LINE_BLOCKS, LINE_BLOCKS},
                        .rows_max = LINE_ROWS,
                        .wanted_max = LINE_ROWS,
                        .credits = 1,
@@ -77,7 +79,7 @@ struct line_batch {
     int32_t token[LINE_ROWS];
     uint32_t seq[LINE_ROWS], pos[LINE_ROWS];
     uint8_t wanted[LINE_ROWS];
-    struct kv_command command[LINE_BLOCKS];
+    struct kv_command command[LINE_BLOCKS * KV_CLASSES_MAX];
     struct batch b;
 };
 
@@ -91,8 +93,14 @@ static inline void line_add(struct line *l, struct line_batch *batch, uint32_t s
             uint32_t block = l->next_block++;
             /* 7 has no common factor with 40, so this visits every block. */
             if (l->way.shuffled) block = (block * 7 + 13) % LINE_BLOCKS;
-            batch->command[batch->b.n_commands++] = (struct kv_command){
-                .op = KV_MAP, .seq = seq, .index = l->mapped[seq]++, .block = block};
+            for (uint32_t c = 0; c < l->n_kv_classes; c++)
+                batch->command[batch->b.n_commands++] =
+                    (struct kv_command){.op = KV_MAP,
+                                        .kv_class = c,
+                                        .seq = seq,
+                                        .index = l->mapped[seq],
+                                        .block = block};
+            l->mapped[seq]++;
         }
         batch->token[row] = ids[i];
         batch->seq[row] = seq;

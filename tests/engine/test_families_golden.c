@@ -245,7 +245,7 @@ static void a_stage_takes_what_the_footprint_says(void **state)
                                           .range = ranges[r],
                                           .limits = {.n_ctx = 64,
                                                      .n_seqs = 2,
-                                                     .n_blocks = 4,
+                                                     .n_blocks = {4, 4, 4},
                                                      .rows_max = 8,
                                                      .wanted_max = 4,
                                                      .credits = 1,

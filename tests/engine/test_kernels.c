@@ -10,6 +10,7 @@
 
 #include "engine/fmath.h"
 #include "engine/kernels/kernels.h"
+#include "tests/engine/random_blocks.h"
 
 #include <float.h>
 #include <math.h>
@@ -104,35 +105,6 @@ struct matrix {
     const struct format *format;
 };
 
-/* Where the f16 scales of a block stand; all its other bytes may be anything. */
-static const struct {
-    uint32_t format;
-    int at[2]; /* -1: none */
-} scales_of[] = {
-    {FORMAT_Q8_0, {0, -1}},    {FORMAT_Q4_0, {0, -1}},   {FORMAT_Q4_1, {0, 2}},
-    {FORMAT_Q5_0, {0, -1}},    {FORMAT_Q5_1, {0, 2}},    {FORMAT_IQ4_NL, {0, -1}},
-    {FORMAT_Q2_K, {80, 82}},   {FORMAT_Q3_K, {108, -1}}, {FORMAT_Q4_K, {0, 2}},
-    {FORMAT_Q5_K, {0, 2}},     {FORMAT_Q6_K, {208, -1}}, {FORMAT_IQ4_XS, {0, -1}},
-    {FORMAT_IQ2_XXS, {0, -1}}, {FORMAT_IQ2_XS, {0, -1}}, {FORMAT_IQ2_S, {0, -1}},
-    {FORMAT_IQ3_XXS, {0, -1}}, {FORMAT_IQ3_S, {0, -1}},  {FORMAT_IQ1_S, {0, -1}},
-    {FORMAT_TQ1_0, {52, -1}},  {FORMAT_TQ2_0, {64, -1}},
-};
-
-/* set_scales() - the scales of a block become one f16. An MXFP4 block has an exponent instead,
- * which becomes that of the f16; d of an IQ1_M block is spread over the tops of four words. */
-static void set_scales(uint32_t format, uint8_t *block, uint16_t half)
-{
-    if (format == FORMAT_MXFP4)
-        block[0] = (uint8_t)((half >> 10 & 0x1f) + 112);
-    for (size_t i = 0; format == FORMAT_IQ1_M && i < 4; i++) {
-        uint8_t *top = &block[48 + 2 * i + 1];
-        *top = (uint8_t)((*top & 0xf) | (half >> 4 * i & 0xf) << 4);
-    }
-    for (size_t f = 0; f < sizeof scales_of / sizeof *scales_of; f++)
-        for (size_t i = 0; scales_of[f].format == format && i < 2; i++)
-            if (scales_of[f].at[i] >= 0) memcpy(block + scales_of[f].at[i], &half, 2);
-}
-
 /* Values that the format holds, small enough for f16 scales. */
 static void random_row(uint32_t format, uint8_t *row, size_t n_in)
 {
@@ -143,7 +115,7 @@ static void random_row(uint32_t format, uint8_t *row, size_t n_in)
         for (size_t i = 0; f->block_values > 1 && i < f->block_bytes; i++)
             row[i] = (uint8_t)random_u32();
         if (f->block_values > 1)
-            set_scales(format, row, f32_to_f16(value * 0.01F));
+            block_set_scales(f, row, f32_to_f16(value * 0.01F));
         else
             memcpy(row, format == FORMAT_F32 ? (const void *)&value : &half, f->block_bytes);
     }
@@ -346,8 +318,9 @@ static void fill_rows(struct matrix *m, int byte)
     size_t n = m->packed.n_out * format_row_bytes(m->format, m->packed.n_in) / bytes;
     for (size_t i = 0; i < n; i++) {
         uint8_t *block = m->rows + i * bytes;
-        for (size_t j = 0; j < bytes; j++) block[j] = (uint8_t)(byte < 0 ? (int)random_u32() : byte);
-        set_scales(m->format->id, block, f32_to_f16(1));
+        for (size_t j = 0; j < bytes; j++)
+            block[j] = (uint8_t)(byte < 0 ? (int)random_u32() : byte);
+        block_set_scales(m->format, block, f32_to_f16(1));
     }
 }
 
@@ -456,7 +429,7 @@ static void weights_that_are_not_numbers_spoil_their_own_output_only(void **stat
             else if (m.format->block_values == 1)
                 memcpy(m.rows + 21 * bytes, &half, 2);
             else
-                set_scales(k->format, m.rows + 21 * bytes, half);
+                block_set_scales(m.format, m.rows + 21 * bytes, half);
             matrix_pack(&m, k);
             struct guarded y = guarded_new(3 * 40);
             struct activations x = rows_from(&r, 0);

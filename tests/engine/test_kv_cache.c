@@ -16,10 +16,10 @@ enum { LAYERS = 3, BLOCKS = 5, SEQS = 2 };
 /* Three layers with 2, 4 and 1 key/value heads; the stage holds the last two. */
 static const struct layer_hparams layers[LAYERS] = {{.n_head_kv = 2}, {.n_head_kv = 4}, {.n_head_kv = 1}};
 static const struct model model = {
-    .hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers}};
+    .hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers, .n_kv_classes = 1}};
 static const struct layer_range range = {1, 3};
 static const struct line_limits limits = {
-    .n_ctx = 3 * KV_BLOCK_POSITIONS, .n_seqs = SEQS, .n_blocks = BLOCKS, .kv = KV_F16};
+    .n_ctx = 3 * KV_BLOCK_POSITIONS, .n_seqs = SEQS, .n_blocks = {BLOCKS}, .kv = KV_F16};
 
 static struct kv_cache kv;
 static struct err err;
@@ -70,13 +70,13 @@ static void every_place_of_every_block_is_its_own(void **state)
 static void a_copy_takes_a_block_along_in_every_layer(void **state)
 {
     (void)state;
-    struct kv_command map[] = {{KV_MAP, 0, 0, 3}, {KV_MAP, 0, 1, 1}};
+    struct kv_command map[] = {{KV_MAP, 0, 0, 3, 0}, {KV_MAP, 0, 1, 1, 0}};
     assert_int_equal(run(map, 2), ERR_NONE);
     for (uint32_t layer = 0; layer < 2; layer++) {
         *kv_cache_block(&kv, layer, 0, 0, 0) = (uint8_t)(7 + layer);
         *kv_cache_block(&kv, layer, 0, 1, 0) = 0;
     }
-    struct kv_command copy[] = {{KV_COPY, 0, 3, 1}, {KV_COPY, 0, 1, 1}};
+    struct kv_command copy[] = {{KV_COPY, 0, 3, 1, 0}, {KV_COPY, 0, 1, 1, 0}};
     assert_int_equal(run(copy, 2), ERR_NONE);
     for (uint32_t layer = 0; layer < 2; layer++)
         assert_int_equal(*kv_cache_block(&kv, layer, 0, 1, 0), 7 + layer);
@@ -85,14 +85,14 @@ static void a_copy_takes_a_block_along_in_every_layer(void **state)
 static void tables_grow_shrink_and_are_remapped_by_commands(void **state)
 {
     (void)state;
-    struct kv_command grow[] = {{KV_MAP, 0, 0, 4}, {KV_MAP, 0, 1, 0}, {KV_MAP, 0, 0, 2}};
+    struct kv_command grow[] = {{KV_MAP, 0, 0, 4, 0}, {KV_MAP, 0, 1, 0, 0}, {KV_MAP, 0, 0, 2, 0}};
     assert_int_equal(run(grow, 3), ERR_NONE);
     assert_true(kv_cache_is_covered(&kv, 0, 63));
     assert_false(kv_cache_is_covered(&kv, 0, 64));
     assert_false(kv_cache_is_covered(&kv, 1, 0));
     assert_int_equal(kv.table[0], 2);
 
-    struct kv_command trim[] = {{KV_TRIM, 0, 1, 0}, {KV_TRIM, 1, 9, 0}};
+    struct kv_command trim[] = {{KV_TRIM, 0, 1, 0, 0}, {KV_TRIM, 1, 9, 0, 0}};
     assert_int_equal(run(trim, 2), ERR_NONE);
     assert_true(kv_cache_is_covered(&kv, 0, 31));
     assert_false(kv_cache_is_covered(&kv, 0, 32));
@@ -106,17 +106,17 @@ static void a_wrong_command_is_named_and_nothing_changes(void **state)
         struct kv_command command;
         const char *names;
     } cases[] = {
-        {{KV_MAP, 0, 0, BLOCKS}, "block 5"},
-        {{KV_MAP, SEQS, 0, 0}, "sequence 2"},
-        {{KV_MAP, 0, 2, 0}, "entry 2"}, /* a gap: the command before it in the batch maps entry 0 */
-        {{KV_MAP, 0, UINT32_MAX, 0}, "entry 4294967295"},
-        {{KV_COPY, 0, BLOCKS, 0}, "block 5"},
-        {{KV_COPY, 0, 0, UINT32_MAX}, "block 4294967295"},
-        {{KV_TRIM, UINT32_MAX, 0, 0}, "sequence 4294967295"},
-        {{(enum kv_op)7, 0, 0, 0}, "kind 7"},
+        {{KV_MAP, 0, 0, BLOCKS, 0}, "block 5"},
+        {{KV_MAP, SEQS, 0, 0, 0}, "sequence 2"},
+        {{KV_MAP, 0, 2, 0, 0}, "entry 2"}, /* a gap: the command before it in the batch maps entry 0 */
+        {{KV_MAP, 0, UINT32_MAX, 0, 0}, "entry 4294967295"},
+        {{KV_COPY, 0, BLOCKS, 0, 0}, "block 5"},
+        {{KV_COPY, 0, 0, UINT32_MAX, 0}, "block 4294967295"},
+        {{KV_TRIM, UINT32_MAX, 0, 0, 0}, "sequence 4294967295"},
+        {{(enum kv_op)7, 0, 0, 0, 0}, "kind 7"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct kv_command batch[] = {{KV_MAP, 0, 0, 1}, cases[i].command};
+        struct kv_command batch[] = {{KV_MAP, 0, 0, 1, 0}, cases[i].command};
         assert_int_equal(run(batch, 2), ERR_PEER);
         if (strstr(err.text, cases[i].names) == NULL || strstr(err.text, "command 1") == NULL)
             fail_msg("\"%s\" does not name %s", err.text, cases[i].names);
@@ -128,7 +128,7 @@ static void a_table_never_outgrows_the_context(void **state)
 {
     (void)state;
     struct kv_command grow[] = {
-        {KV_MAP, 0, 0, 0}, {KV_MAP, 0, 1, 1}, {KV_MAP, 0, 2, 2}, {KV_MAP, 0, 3, 3}};
+        {KV_MAP, 0, 0, 0, 0}, {KV_MAP, 0, 1, 1, 0}, {KV_MAP, 0, 2, 2, 0}, {KV_MAP, 0, 3, 3, 0}};
     assert_int_equal(run(grow, 3), ERR_NONE);
     assert_int_equal(run(grow + 3, 1), ERR_PEER);
 }
@@ -138,7 +138,7 @@ static void a_pool_that_cannot_be_is_an_error_with_its_size(void **state)
     (void)state;
     struct kv_cache big;
     struct line_limits huge = limits;
-    huge.n_blocks = UINT32_MAX;
+    huge.n_blocks[0] = UINT32_MAX;
     huge.kv = KV_F32;
     static const struct layer_hparams wide[] = {{.n_head_kv = 1 << 24}};
     static const struct model wide_model = {

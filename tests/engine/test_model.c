@@ -199,9 +199,9 @@ static void one_wrong_tensor_is_named_with_both_shapes(void **state)
     s = small;
     s.n_embd = 256;
     s.n_ff = 256;
-    s.format = 14;
+    s.format = 41;
     make_llama_begin(&file, &s);
-    assert_refused(&file, ERR_UNSUPPORTED, "tensor token_embd.weight has number format Q6_K");
+    assert_refused(&file, ERR_UNSUPPORTED, "tensor token_embd.weight has number format Q1_0");
 }
 
 static void wrong_numbers_are_named(void **state)
@@ -387,7 +387,7 @@ static void the_footprint_is_what_the_numbers_say(void **state)
     struct make_gguf file;
     make_llama_begin(&file, &small);
     struct model *m = open_made(&file);
-    struct line_limits limits = {.n_blocks = 5, .rows_max = 8, .wanted_max = 3, .credits = 2};
+    struct line_limits limits = {.n_blocks = {5, 5, 5, 5}, .rows_max = 8, .wanted_max = 3, .credits = 2};
     uint64_t embd = 48 * 68, norm = 64 * 4; /* 40 rows of 64 values in three panels */
     uint64_t layer = (64 + 32 + 32 + 64 + 96 + 96) * UINT64_C(68) + 64 * UINT64_C(102) + 2 * norm;
     struct footprint f = model_footprint(m, (struct layer_range){1, 2}, &limits);

@@ -357,7 +357,7 @@ static struct stage_config small_config(const struct model *m)
         .range = {0, m->hp.n_layer},
         .limits = {.n_ctx = 64,
                    .n_seqs = 2,
-                   .n_blocks = 4,
+                   .n_blocks = {4, 4},
                    .rows_max = 8,
                    .wanted_max = 4,
                    .credits = 1,

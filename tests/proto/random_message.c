@@ -93,7 +93,8 @@ static void any_batch(struct random_store *r, struct msg_batch *m)
     for (uint32_t i = 0; i < m->batch.n_commands; i++)
         r->commands[i] =
             (struct kv_command){(enum kv_op)below(r, KV_TRIM + 1), (uint32_t)any_number(r),
-                                (uint32_t)any_number(r), (uint32_t)any_number(r)};
+                                (uint32_t)any_number(r), (uint32_t)any_number(r),
+                                (uint32_t)any_number(r)};
     m->needs = r->needs;
     for (uint32_t k = 0; k < m->batch.n_wanted; k++) any_need(r, k, &r->needs[k]);
     m->fetches = r->fetches;
@@ -139,7 +140,7 @@ static void any_load(struct random_store *r, struct msg_load *m)
     m->kv_format = below(r, 2);
     m->n_ctx = 1 + below(r, 1 << 30);
     m->n_seqs = 1 + below(r, 1 << 30);
-    m->n_blocks = 1 + below(r, 1 << 30);
+    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) m->n_blocks[c] = below(r, 1 << 30);
     m->rows_max = 1 + below(r, 1 << 30);
     m->wanted_max = 1 + below(r, m->rows_max);
     m->credits = 1 + below(r, MESSAGE_RANKS_MAX);

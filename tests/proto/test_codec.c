@@ -516,7 +516,7 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
     for (unsigned i = 0; i < ROWS; i++)
         token[i] = INT32_MAX, seq[i] = UINT32_MAX, pos[i] = UINT32_MAX - ROWS + i;
     for (unsigned i = 0; i < SEQS * 4; i++)
-        commands[i] = (struct kv_command){KV_TRIM, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+        commands[i] = (struct kv_command){KV_TRIM, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     for (unsigned k = 0; k < SEQS; k++) {
         wanted[ROWS - 1 - k] = 1;
         for (int i = 0; i < ADJUSTS; i++)
