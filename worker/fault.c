@@ -1,6 +1,8 @@
 /* fault - see fault.h. */
 #include "worker/fault.h"
 
+#include "engine/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,6 +78,7 @@ int fault_act(const struct fault_plan *plan, enum fault_place place, void (*aliv
     if (plan->place != place) return ERR_NONE;
     if (plan->action == FAULT_EXIT) _exit(7);
     CHECK(plan->action != FAULT_ERROR, err, ERR_RANK, "an error was asked for (TANDEM_TEST_FAULT)");
+    log_line(LOG_WARN, "sleeps %u ms (TANDEM_TEST_FAULT)", plan->sleep_ms);
     sleep_alive(plan->sleep_ms, alive, ctx);
     return ERR_NONE;
 }

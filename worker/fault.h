@@ -33,8 +33,8 @@ struct fault_plan {
  * cannot read. */
 int fault_plan_read(struct fault_plan *plan, int rank, struct err *err);
 
-/* fault_act() - do what is planned for this place, calling alive(ctx) every few milliseconds of a
- * sleep. */
+/* fault_act() - do what is planned for this place; a sleep says so first (LOG_INFO, so that a test
+ * knows when), calling alive(ctx) every few milliseconds of a sleep. */
 int fault_act(const struct fault_plan *plan, enum fault_place place, void (*alive)(void *ctx),
               void *ctx, struct err *err);
 

@@ -14,7 +14,7 @@
 
 enum {
     HELLO_WAIT_MS = 60000, /* a worker that opens a model on a slow disk cannot speak meanwhile */
-    STALL_MS = 5000,
+    STALL_MS = 4500, /* named within 5 s */
     SUSPECT_MS = 2 * HEARTBEAT_MS + 50, /* silent for so long: worth a look */
     ABSENCE_MS = 1000, /* the coordinator itself was away: nobody is to blame for that time */
 };
@@ -147,6 +147,7 @@ static int note_message(struct roster *r, struct member *m, const struct message
     case MESSAGE_READY:
         m->ready = msg->u.ready;
         m->answered[ROSTER_READY] = true;
+        m->beat.state = WORKER_IDLE; /* until its next heartbeat says more */
         return ERR_NONE;
     case MESSAGE_REPORT:
         m->report = msg->u.report;

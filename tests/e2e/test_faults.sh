@@ -8,7 +8,7 @@
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-limit_s=30
+limit_s=60
 llama=$(data families/llama.gguf) || exit 1
 lines='^(tandem|coordinator|worker [0-9]+[^:]*): '
 
@@ -26,10 +26,17 @@ line() {
     others=$(($1 - 1))
     shift
     rm -f "$work/coordinator"
+    : >"$work/out"
+    : >"$work/err"
     NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
         -n 1 sh "$work/note_status.sh" "$TANDEM" "$@" : -n $others "$TANDEM" "$@" \
         >"$work/out" 2>"$work/err" </dev/null &
     mpirun_pid=$!
+}
+
+# our_lines - errors of tandem on standard error, without what mpirun adds and without the sleeps that were asked for.
+our_lines() {
+    grep -E "$lines" "$work/err" | grep -v 'sleeps .*TANDEM_TEST_FAULT'
 }
 
 # line_end - wait for it; $status is the coordinator's, 124 when mpirun ran out of time, 255 when there is none.
@@ -37,8 +44,7 @@ line_end() {
     wait "$mpirun_pid"
     status=$?
     [ $status -eq 124 ] || status=$(cat "$work/coordinator" 2>/dev/null || echo 255)
-    # What mpirun adds is not ours to judge.
-    grep -E "$lines" "$work/err" >"$work/ours"
+    our_lines >"$work/ours"
     mv "$work/err" "$work/mpirun_err"
     mv "$work/ours" "$work/err"
 }
@@ -151,8 +157,9 @@ closed_output() {
 
 # ---- signals and dead workers ----
 
-all_ranks_up() {
-    [ "$(ranks_alive | wc -l)" -eq 4 ] && [ -n "$(pid_of 3)" ]
+# sleeps RANK - it does what TANDEM_TEST_FAULT asks for.
+sleeps() {
+    grep -qE "^worker $1 .*sleeps .*TANDEM_TEST_FAULT" "$work/err"
 }
 
 text_has_come() {
@@ -166,15 +173,17 @@ long_run() {
 interrupts() {
     export TANDEM_TEST_FAULT=decode:50
     long_run
-    wait_for 10 text_has_come
+    wait_for 30 text_has_come
     # timeout passes the signal on to mpirun, as a terminal would.
     kill -INT "$mpirun_pid"
     nobody_left "after Ctrl-C under mpirun no rank is left"
     line_end
 
-    "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 200 --temp 0 --ignore-eos --stages 2 >"$work/out" 2>"$work/err" </dev/null &
+    : >"$work/out"
+    "$TANDEM" generate -q -m "$demo_model" -p 'Once' -n 200 --temp 0 --ignore-eos --stages 2 \
+        >"$work/out" 2>"$work/err" </dev/null &
     pid=$!
-    wait_for 10 text_has_come
+    wait_for 30 text_has_come
     kill -INT "$pid"
     wait "$pid"
     status=$?
@@ -183,53 +192,48 @@ interrupts() {
 }
 
 line_names() {
-    grep -qE "$lines" "$work/err"
+    [ -n "$(our_lines)" ]
 }
 
-# kill_worker NAME SIGNAL RANK STATUS WITHIN_MS - now; the line on standard error comes in time and names the rank.
+# kill_worker NAME SIGNAL RANK STATUS WITHIN_MS FAULT COMMAND... - when the command succeeds, send the rank the signal; the
+# line on standard error comes in time and names it.
 kill_worker() {
-    victim=$(pid_of "$3")
+    what=$1
+    signal=$2
+    rank=$3
+    want=$4
+    within=$5
+    export TANDEM_TEST_FAULT="$6"
+    shift 6
+    long_run
+    if ! wait_for 30 "$@"; then
+        not_ok "$what: the run gets so far" "$*"
+        kill "$mpirun_pid"
+        line_end
+        return
+    fi
+    victim=$(pid_of "$rank")
     began=$(now_ms)
-    kill "-$2" "$victim" || not_ok "$1" "there is no rank $3 to kill"
+    kill "-$signal" "$victim"
     wait_for 10 line_names
     took=$(($(now_ms) - began))
     echo "-- after $took ms"
-    if [ "$took" -le "$5" ]; then ok "$1: the line comes within $5 ms"; else not_ok "$1: the line comes within $5 ms" "too late"; fi
-    nobody_left "$1: no rank is left after 3 s"
+    check "$what: the line comes within $within ms" [ "$took" -le "$within" ]
+    nobody_left "$what: no rank is left after 3 s"
     line_end
-    expect_error "$1: rank $3 is named" "$4" "worker $3 @"
+    expect_error "$what: rank $rank is named" "$want" "worker $rank @"
 }
 
 dead_workers() {
-    export TANDEM_TEST_FAULT=load:6000
-    long_run
-    wait_for 10 all_ranks_up
-    sleep 1.5
-    kill_worker "killed while loading" KILL 2 4 1500
-
-    export TANDEM_TEST_FAULT=prefill:6000
-    long_run
-    wait_for 10 all_ranks_up
-    sleep 2
-    kill_worker "killed in prefill" KILL 1 4 1500
-
-    export TANDEM_TEST_FAULT=decode:50
-    long_run
-    wait_for 10 text_has_come
-    kill_worker "killed in decode" KILL 3 4 1500
-
+    kill_worker "killed while loading" KILL 2 4 1500 load:6000 sleeps 2
+    kill_worker "killed in prefill" KILL 1 4 1500 prefill:6000 sleeps 1
+    kill_worker "killed in decode" KILL 3 4 1500 3:decode:6000 sleeps 3
     # Worker 1 works for a long time, and worker 3 has nothing to do.
-    export TANDEM_TEST_FAULT=1:decode:6000
-    long_run
-    wait_for 10 text_has_come
-    sleep 0.5
-    kill_worker "killed while idle" KILL 3 4 1500
+    kill_worker "killed while idle" KILL 3 4 1500 1:decode:6000 sleeps 1
+    kill_worker "stopped in decode" STOP 2 5 5000 2:decode:50 sleeps 2
+}
 
-    export TANDEM_TEST_FAULT=decode:50
-    long_run
-    wait_for 10 text_has_come
-    kill_worker "stopped in decode" STOP 2 5 5000
-
+faulty_workers() {
     export TANDEM_TEST_FAULT=2:decode:error
     run_line 4 generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0
     expect_error "a worker's own error is told by the coordinator" 4 'worker 2 @'
@@ -248,4 +252,5 @@ no_memory
 closed_output
 interrupts
 dead_workers
+faulty_workers
 finish

@@ -478,7 +478,7 @@ static void rows_of_a_sequence_may_not_be_torn_apart(void **state)
     assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
     static const uint8_t wanted[3] = {0, 1};
     float *got = line_take(m->hp.n_vocab);
-    static const struct kv_command map_both[] = {{KV_MAP, 0, 0, 2}, {KV_MAP, 1, 0, 1}};
+    static const struct kv_command map_both[] = {{KV_MAP, 0, 0, 2, 0}, {KV_MAP, 1, 0, 1, 0}};
     const struct batch torn = {.n_rows = 3,
                                .n_wanted = 1,
                                .n_commands = 2,
