@@ -73,7 +73,8 @@ if [ -z "$workers" ]; then
     [ "$workers" -ge 2 ] || workers=2
     [ "$workers" -le 8 ] || workers=8
 fi
-is_number "$workers" && [ "$workers" -ge 1 ] || fail "--workers wants a number from 1 on, got '$workers'"
+is_number "$workers" || fail "--workers wants a number, got '$workers'"
+[ "$workers" -ge 1 ] || fail "--workers wants one at least"
 is_number "$threads" || fail "--threads wants a number, got '$threads'"
 # On one machine more workers than CPUs are no error, only slow. A cluster's launcher knows better.
 [ $# -gt 0 ] || set -- --oversubscribe
@@ -91,7 +92,7 @@ csv=$out/scaling.csv
 if [ -n "$quick" ]; then
     shape='--family llama --layers 8 --embd 512 --heads 8 --heads-kv 4 --ff 1408'
     layers_each=4
-    speed='--pp 192 --tg 8 --seqs 16 --repeat 3'
+    speed='--pp 256 --tg 8 --seqs 32 --repeat 5'
     sizes='--pp 1,16,64,192 --tg 8 --seqs 1,8 --chunk 192 --repeat 5'
     wires='50us,1gbit'
 else

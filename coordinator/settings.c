@@ -249,7 +249,7 @@ void settings_free(struct settings *s)
 
 const char settings_environment_help[] =
     "  TANDEM_BLOCK_SEED=N   hand out key/value blocks in a random order\n"
-    "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512)\n"
+    "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512, amx)\n"
     "  TANDEM_TEST_FAULT=[RANK:]PLACE:ACTION\n"
     "                        at load, control, compute, prefill, decode or send: sleep so many ms,\n"
     "                        error, or exit\n";

@@ -58,6 +58,8 @@ struct gguf {
     struct gguf_kv *kv;
     struct gguf_tensor *tensors;
     struct name_ref *kv_index, *tensor_index;
+    struct gguf **parts; /* [n_parts] of a split model, this one not among them; owned */
+    uint32_t n_parts;
 };
 
 static const struct {
@@ -439,6 +441,8 @@ int gguf_open(struct gguf **out, const char *path, struct err *err)
 void gguf_close(struct gguf *g)
 {
     if (g == NULL) return;
+    for (uint32_t i = 0; i < g->n_parts; i++) gguf_close(g->parts[i]);
+    free(g->parts);
     for (uint64_t i = 0; i < g->n_kv; i++) free(g->kv[i].strings);
     free(g->kv);
     free(g->kv_index);
@@ -449,6 +453,35 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
+void gguf_adopt(struct gguf *g, struct gguf **parts, uint32_t n_parts)
+{
+    BUG_IF(g->parts != NULL, "a split model gets its parts twice");
+    g->parts = parts;
+    g->n_parts = n_parts;
+}
+
+int gguf_join(struct gguf *g, struct err *err)
+{
+    uint64_t total = g->n_tensors;
+    for (uint32_t i = 0; i < g->n_parts; i++) total += g->parts[i]->n_tensors;
+    CHECK(total <= TENSORS_MAX, err, ERR_UNSUPPORTED,
+          "%s: its parts have %" PRIu64 " tensors, the limit is %d", g->path, total, TENSORS_MAX);
+    struct gguf_tensor *tensors = realloc(g->tensors, (total + 1) * sizeof *tensors);
+    if (tensors == NULL) return no_memory(g, total, "tensors", err);
+    g->tensors = tensors;
+    struct name_ref *index = realloc(g->tensor_index, (total + 1) * sizeof *index);
+    if (index == NULL) return no_memory(g, total, "tensors", err);
+    g->tensor_index = index;
+
+    uint64_t n = g->n_tensors;
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        for (uint64_t k = 0; k < g->parts[i]->n_tensors; k++)
+            tensors[n++] = g->parts[i]->tensors[k];
+    for (uint64_t i = 0; i < n; i++) index[i] = (struct name_ref){tensors[i].name, i};
+    g->n_tensors = n;
+    return sort_index(g, index, n, "tensor", err);
+}
+
 const char *gguf_path(const struct gguf *g)
 {
     return g->path;
@@ -456,16 +489,24 @@ const char *gguf_path(const struct gguf *g)
 
 uint64_t gguf_file_bytes(const struct gguf *g)
 {
-    return g->bytes;
+    uint64_t bytes = g->bytes;
+    for (uint32_t i = 0; i < g->n_parts; i++) bytes += g->parts[i]->bytes;
+    return bytes;
+}
+
+/* FNV-1a, 64 bits: over the header, then the length. */
+static uint64_t digest_file(const struct gguf *g, uint64_t hash)
+{
+    for (uint64_t i = 0; i < g->header_bytes; i++) hash = (hash ^ g->map[i]) * 0x100000001b3u;
+    for (unsigned shift = 0; shift < 64; shift += 8)
+        hash = (hash ^ (g->bytes >> shift & 0xff)) * 0x100000001b3u;
+    return hash;
 }
 
 uint64_t gguf_digest(const struct gguf *g)
 {
-    /* FNV-1a, 64 bits: over the header, then the length. */
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (uint64_t i = 0; i < g->header_bytes; i++) hash = (hash ^ g->map[i]) * 0x100000001b3u;
-    for (unsigned shift = 0; shift < 64; shift += 8)
-        hash = (hash ^ (g->bytes >> shift & 0xff)) * 0x100000001b3u;
+    uint64_t hash = digest_file(g, 0xcbf29ce484222325u);
+    for (uint32_t i = 0; i < g->n_parts; i++) hash = digest_file(g->parts[i], hash);
     return hash;
 }
 

@@ -5,7 +5,7 @@
  * pages only; tensor data is touched by whoever uses it.
  * Source: the GGUF specification (ggml docs/gguf.md).
  * Next stations: families (which keys and tensors a family has), model (one opened model),
- * coordinator/text/tokenizer (the vocabulary). */
+ * coordinator/text/tokenizer (the vocabulary), gguf_parts (a model in several files). */
 #ifndef TANDEM_ENGINE_GGUF_H
 #define TANDEM_ENGINE_GGUF_H
 
@@ -57,9 +57,18 @@ struct gguf_kv; /* one metadata entry */
 int gguf_open(struct gguf **out, const char *path, struct err *err);
 void gguf_close(struct gguf *g); /* NULL is allowed */
 
+/* gguf_adopt() - g owns the array and its files from now on: the other parts of a split model
+ * (gguf_parts.h). Entries may be NULL until gguf_join(). Once at most.
+ * gguf_join() - the directory of g becomes that of all parts, in order, and so do the bytes of the
+ * file and the digest; metadata stays g's own. Returns ERR_FILE (a name is there twice),
+ * ERR_UNSUPPORTED (too many tensors), ERR_MEMORY; g can then only be closed. */
+void gguf_adopt(struct gguf *g, struct gguf **parts, uint32_t n_parts);
+int gguf_join(struct gguf *g, struct err *err);
+
 const char *gguf_path(const struct gguf *g);
 uint64_t gguf_file_bytes(const struct gguf *g);
-/* gguf_digest() - 64 bits over the metadata, the tensor directory and the file's length. */
+/* gguf_digest() - 64 bits over the metadata, the tensor directory and the file's length, of every
+ * part. */
 uint64_t gguf_digest(const struct gguf *g);
 
 /* The directory. Indexes are 0 .. count-1. gguf_find_tensor() returns NULL where absent. */

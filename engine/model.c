@@ -6,6 +6,7 @@
  * run is refused by name. */
 #include "engine/model.h"
 
+#include "engine/gguf_parts.h"
 #include "engine/quant_formats.h"
 
 #include <inttypes.h>
@@ -310,7 +311,7 @@ static int find_family(struct model *m, struct err *err)
 
 static int open_and_check(struct model *m, const char *path, struct err *err)
 {
-    TRY(gguf_open(&m->file, path, err));
+    TRY(gguf_parts_open(&m->file, path, err));
     TRY(find_family(m, err));
     TRY(hparams_read(m, err));
     TRY(bind_tensors(m, err));

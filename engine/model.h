@@ -2,7 +2,7 @@
  *
  * Everything here is metadata: nothing is read of a tensor's data. Used by the coordinator (plans,
  * checks, inspect) and by each stage (which tensors a layer range needs).
- * Stations before: gguf, families. Stations after: plan, weights. */
+ * Stations before: gguf_parts, families. Stations after: plan, weights. */
 #ifndef TANDEM_ENGINE_MODEL_H
 #define TANDEM_ENGINE_MODEL_H
 
@@ -21,10 +21,10 @@ struct model {
     uint64_t digest; /* of metadata, tensor directory and file length: ranks compare it */
 };
 
-/* model_open() - open path, find its family, read and check its numbers and every tensor's
- * presence, shape and number format. On success *out is owned by the caller. Returns ERR_FILE,
- * ERR_SHAPE (tensor, found and wanted shape), ERR_UNSUPPORTED (family, number format or tensor
- * named), ERR_MEMORY. */
+/* model_open() - open path (of a split model its first part), find its family, read and check its
+ * numbers and every tensor's presence, shape and number format. On success *out is owned by the
+ * caller. Returns ERR_FILE, ERR_SHAPE (tensor, found and wanted shape), ERR_UNSUPPORTED (family,
+ * number format or tensor named), ERR_MEMORY. */
 int model_open(struct model **out, const char *path, struct err *err);
 void model_close(struct model *m); /* NULL is allowed */
 

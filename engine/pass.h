@@ -9,6 +9,7 @@
 #ifndef TANDEM_ENGINE_PASS_H
 #define TANDEM_ENGINE_PASS_H
 
+#include "engine/barrier.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv_cache.h"
 #include "engine/rope.h"
@@ -66,9 +67,10 @@ struct pass {
 /* One thread's view of the team. */
 struct team {
     uint32_t id, size;
-    uint32_t layer;        /* at work, for progress() */
-    uint64_t work;         /* multiply-adds since the clock was read; thread 0 */
-    uint64_t last_tick_ns; /* when progress() was called last; thread 0 */
+    struct barrier *barrier; /* the team's */
+    uint32_t layer;          /* at work, for progress() */
+    uint64_t work;           /* multiply-adds since the clock was read; thread 0 */
+    uint64_t last_tick_ns;   /* when progress() was called last; thread 0 */
 };
 
 /* team_share() - this thread's part of n items: [*from, *to). */
@@ -81,8 +83,7 @@ static inline void team_share(const struct team *t, size_t n, size_t *from, size
 /* team_wait() - until every thread of the team has come here. */
 static inline void team_wait(const struct team *t)
 {
-    if (t->size == 1) return;
-#pragma omp barrier
+    if (t->size > 1) barrier_wait(t->barrier, t->size);
 }
 
 /* team_tick() - work was done, in multiply-adds or what takes as long: thread 0 calls progress()

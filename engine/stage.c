@@ -355,10 +355,13 @@ int stage_forward(struct stage *st, const struct batch *b, const float *in, floa
         .progress = st->config.progress,
         .progress_ctx = st->config.progress_ctx,
     };
+    struct barrier barrier;
+    barrier_init(&barrier);
 #pragma omp parallel num_threads(st->config.threads)
     {
         struct team team = {.id = (uint32_t)omp_get_thread_num(),
-                            .size = (uint32_t)omp_get_num_threads()};
+                            .size = (uint32_t)omp_get_num_threads(),
+                            .barrier = &barrier};
         run(st, &pass, &team, in, out);
     }
     return ERR_NONE;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run - install what is missing, build, run every test, and say how many passed.
 #
-#   sh tests/run.sh [--label LABEL] [--isa generic|avx2|avx512] [--sanitize address,undefined]
+#   sh tests/run.sh [--label LABEL] [--isa generic|avx2|avx512|amx] [--sanitize address,undefined]
 #
 # --label     only the tests of one label: unit, kernels, link, faults, end-to-end.
 # --isa       force the instruction set (TANDEM_ISA) for all tests.
@@ -17,7 +17,7 @@ set -u
 top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 label=
 sanitize=
-usage='usage: sh tests/run.sh [--label LABEL] [--isa generic|avx2|avx512] [--sanitize address,undefined]'
+usage='usage: sh tests/run.sh [--label LABEL] [--isa generic|avx2|avx512|amx] [--sanitize address,undefined]'
 
 fail() {
     printf 'tests: %s\n' "$*" >&2

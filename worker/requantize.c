@@ -1,7 +1,7 @@
 /* requantize - see requantize.h. */
 #include "worker/requantize.h"
 
-#include "engine/gguf.h"
+#include "engine/gguf_parts.h"
 #include "engine/log.h"
 #include "engine/quant_formats.h"
 #include "worker/gguf_write.h"
@@ -170,7 +170,7 @@ int requantize_file(const struct quantize_order *order, struct made_file *made, 
 {
     *made = (struct made_file){0};
     struct job j = {.order = order};
-    int rc = gguf_open(&j.in, order->in, err);
+    int rc = gguf_parts_open(&j.in, order->in, err);
     if (rc == ERR_NONE) rc = gguf_writer_open(&j.out, order->out, err);
     if (rc == ERR_NONE) rc = write_file(&j, made, err);
     gguf_writer_close(j.out);

@@ -75,8 +75,8 @@ static void override_avx512(struct kernels *k)
 static void override_amx(struct kernels *k)
 {
     KERNEL_AMX_FORMATS(FORMAT_AMX)
-    k->bite_rows = 512;
-    k->bite_panels = 32;
+    k->bite_rows = 256;
+    k->bite_panels = 64;
 }
 #endif
 

@@ -11,6 +11,7 @@ isa=$3
 case $isa in
 avx2) flags='avx2 fma f16c' ;;
 avx512) flags='avx512f avx512bw avx512vl avx512dq avx512_vnni' ;;
+amx) flags='avx512f avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16' ;;
 *) flags= ;;
 esac
 for f in $flags; do

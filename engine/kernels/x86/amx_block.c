@@ -34,6 +34,17 @@ struct block_panel {
     float scale[BLOCKS_MAX * PANEL_ROWS];
 } __attribute__((aligned(64)));
 
+/* The quants and scales of a chunk of a panel, as tiles of bf16 and as floats. */
+typedef void unpack_fn(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to);
+
+struct block_product {
+    const struct panels *w;
+    size_t block_bytes; /* of a block of one row in the file */
+    unpack_fn *unpack;
+    size_t n_rows, y_stride;
+    float *y;
+};
+
 /* pack_rows() - the quantised activations of a chunk as tiles of bf16; missing rows are zeros. */
 static void pack_rows(const struct block_chunk *c, const struct activations *x, size_t n_rows,
                       size_t row_blocks)
@@ -70,9 +81,6 @@ static inline __m512 load_scales(const uint8_t *block)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)block));
 }
-
-/* The quants and scales of a chunk of a panel, as tiles of bf16 and as floats. */
-typedef void unpack_fn(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to);
 
 static void unpack_q8_0(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to)
 {
@@ -140,70 +148,97 @@ INLINE void scale_sums(__m512 acc[TILE_ROWS], const float *sums, const float *a_
                        const float *b_scale)
 {
     __m512 scale = _mm512_load_ps(b_scale);
-    _Pragma("GCC unroll 16") for (int r = 0; r < TILE_ROWS; r++)
-    {
+    UNROLL_FOR (r, TILE_ROWS) {
         __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(a_scale[r]));
         acc[r] = _mm512_fmadd_ps(both, _mm512_load_ps(sums + r * PANEL_ROWS), acc[r]);
     }
 }
 
-/* multiply_group() - a chunk of one panel for one group of rows; y holds what the chunks before
- * gave. While the sums of one block are scaled, the tiles work on the next two. */
-static void multiply_group(const struct block_chunk *c, size_t group,
-                           const struct block_panel *panel, float *y, size_t y_stride,
-                           size_t n_rows, __mmask16 columns)
+/* One group of rows times one panel. */
+struct visit {
+    const uint16_t *a, *b;
+    const float *a_scale, *b_scale;
+    float *y;
+    size_t n_rows;
+    __mmask16 columns;
+};
+
+static struct visit visit_at(const struct block_product *m, const struct block_chunk *c,
+                             const struct block_panel *panels, size_t first, size_t n_panels,
+                             size_t index)
 {
-    const uint16_t *a = c->a + group * c->n * TILE_VALUES, *b = panel->tiles;
-    const float *a_scale = c->a_scale + group * c->n * TILE_ROWS, *b_scale = panel->scale;
-    float sums[2][TILE_ROWS * PANEL_ROWS] __attribute__((aligned(64)));
-    __m512 acc[TILE_ROWS];
-    _Pragma("GCC unroll 16") for (size_t r = 0; r < TILE_ROWS; r++) acc[r] =
-        c->first > 0 && r < n_rows ? _mm512_maskz_loadu_ps(columns, y + r * y_stride)
-                                   : _mm512_setzero_ps();
-    BEGIN_SUMS(0, 4, 6, a, b);
-    END_SUMS(0, sums[0]);
-    if (c->n > 1) BEGIN_SUMS(1, 5, 7, a + TILE_VALUES, b + TILE_VALUES);
-    for (size_t i = 0; i < c->n; i += 2) {
-        const uint16_t *a2 = a + (i + 2) * TILE_VALUES, *b2 = b + (i + 2) * TILE_VALUES;
-        if (i + 2 < c->n) BEGIN_SUMS(0, 4, 6, a2, b2);
-        if (i + 1 < c->n) END_SUMS(1, sums[1]);
-        scale_sums(acc, sums[0], a_scale + i * TILE_ROWS, b_scale + i * PANEL_ROWS);
-        if (i + 1 == c->n) break;
-        if (i + 3 < c->n) BEGIN_SUMS(1, 5, 7, a2 + TILE_VALUES, b2 + TILE_VALUES);
-        if (i + 2 < c->n) END_SUMS(0, sums[0]);
-        scale_sums(acc, sums[1], a_scale + (i + 1) * TILE_ROWS, b_scale + (i + 1) * PANEL_ROWS);
-    }
-    _Pragma("GCC unroll 16") for (size_t r = 0; r < TILE_ROWS; r++) if (r < n_rows)
-        _mm512_mask_storeu_ps(y + r * y_stride, columns, acc[r]);
+    size_t group = index / n_panels, row = group * TILE_ROWS;
+    const struct block_panel *panel = &panels[index % n_panels];
+    size_t column = (first + index % n_panels) * PANEL_ROWS;
+    return (struct visit){.a = c->a + group * c->n * TILE_VALUES,
+                          .b = panel->tiles,
+                          .a_scale = c->a_scale + group * c->n * TILE_ROWS,
+                          .b_scale = panel->scale,
+                          .y = m->y + row * m->y_stride + column,
+                          .n_rows = smaller(m->n_rows - row, TILE_ROWS),
+                          .columns = first_lanes(m->w->n_out - column)};
 }
 
-/* block_bytes: of a block of one row in the file. */
-static void multiply(const struct panels *w, size_t block_bytes, unpack_fn *unpack, size_t from,
-                     size_t to, const struct activations *x, size_t n_rows, float *y,
-                     size_t y_stride)
+/* multiply_panels() - a chunk of some panels, unpacked, for all rows; y holds what the chunks
+ * before gave. While the sums of one block are scaled, the tiles work on the next two, if need be
+ * of the next visit: a visit ends with sums[0] and tile 1 as the next one wants them. */
+static void multiply_panels(const struct block_product *m, const struct block_chunk *c,
+                            const struct block_panel *panels, size_t first, size_t n_panels)
+{
+    float sums[2][TILE_ROWS * PANEL_ROWS] __attribute__((aligned(64)));
+    size_t n_visits = c->n_groups * n_panels, second = smaller(1, c->n - 1) * TILE_VALUES;
+    struct visit v = visit_at(m, c, panels, first, n_panels, 0);
+    BEGIN_SUMS(0, 4, 6, v.a, v.b);
+    END_SUMS(0, sums[0]);
+    BEGIN_SUMS(1, 5, 7, v.a + second, v.b + second);
+    for (size_t index = 0; index < n_visits; index++) {
+        struct visit next =
+            visit_at(m, c, panels, first, n_panels, smaller(index + 1, n_visits - 1));
+        __m512 acc[TILE_ROWS];
+        UNROLL_FOR (r, TILE_ROWS)
+            acc[r] = c->first > 0 && (size_t)r < v.n_rows
+                         ? _mm512_maskz_loadu_ps(v.columns, v.y + (size_t)r * m->y_stride)
+                         : _mm512_setzero_ps();
+        for (size_t i = 0; i < c->n; i += 2) {
+            bool goes_on = i + 2 < c->n;
+            size_t even = (i + 2) * TILE_VALUES, odd = smaller(i + 3, c->n - 1) * TILE_VALUES;
+            BEGIN_SUMS(0, 4, 6, goes_on ? v.a + even : next.a, goes_on ? v.b + even : next.b);
+            END_SUMS(1, sums[1]);
+            scale_sums(acc, sums[0], v.a_scale + i * TILE_ROWS, v.b_scale + i * PANEL_ROWS);
+            BEGIN_SUMS(1, 5, 7, goes_on ? v.a + odd : next.a + second,
+                       goes_on ? v.b + odd : next.b + second);
+            END_SUMS(0, sums[0]);
+            if (i + 1 == c->n) break;
+            scale_sums(acc, sums[1], v.a_scale + (i + 1) * TILE_ROWS,
+                       v.b_scale + (i + 1) * PANEL_ROWS);
+        }
+        UNROLL_FOR (r, TILE_ROWS)
+            if ((size_t)r < v.n_rows)
+                _mm512_mask_storeu_ps(v.y + (size_t)r * m->y_stride, v.columns, acc[r]);
+        v = next;
+    }
+}
+
+static void multiply(const struct block_product *m, size_t from, size_t to,
+                     const struct activations *x)
 {
     uint16_t a[A_TILES * TILE_VALUES] __attribute__((aligned(64)));
     float a_scale[A_TILES * TILE_ROWS] __attribute__((aligned(64)));
     struct block_panel panels[PANELS_MAX];
-    size_t n_blocks = w->n_in / QUANT_BLOCK, panel_bytes = n_blocks * block_bytes * PANEL_ROWS;
+    size_t n_blocks = m->w->n_in / QUANT_BLOCK;
+    size_t panel_bytes = n_blocks * m->block_bytes * PANEL_ROWS;
     struct block_chunk c = {
-        .n_groups = (n_rows + TILE_ROWS - 1) / TILE_ROWS, .a = a, .a_scale = a_scale};
+        .n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS, .a = a, .a_scale = a_scale};
     size_t step = smaller(A_TILES / c.n_groups, BLOCKS_MAX);
     tiles_begin(TILE_ROWS);
     for (; c.first < n_blocks; c.first += step) {
         c.n = smaller(step, n_blocks - c.first);
-        pack_rows(&c, x, n_rows, n_blocks);
+        pack_rows(&c, x, m->n_rows, n_blocks);
         for (size_t first = from; first < to; first += PANELS_MAX) {
             size_t n_panels = smaller(PANELS_MAX, to - first);
             for (size_t p = 0; p < n_panels; p++)
-                unpack(&c, w->data + (first + p) * panel_bytes, &panels[p]);
-            for (size_t g = 0; g < c.n_groups; g++)
-                for (size_t p = 0; p < n_panels; p++) {
-                    size_t column = (first + p) * PANEL_ROWS;
-                    multiply_group(&c, g, &panels[p], y + g * TILE_ROWS * y_stride + column,
-                                   y_stride, n_rows - g * TILE_ROWS,
-                                   first_lanes(w->n_out - column));
-                }
+                m->unpack(&c, m->w->data + (first + p) * panel_bytes, &panels[p]);
+            multiply_panels(m, &c, panels, first, n_panels);
         }
     }
     tiles_end();
@@ -217,19 +252,23 @@ static struct activations rows_from(const struct activations *x, size_t n_in, si
         .q8 = x->q8 + row * n_in, .scale = x->scale + row * blocks, .sum = x->sum + row * blocks};
 }
 
-#define DEFINE_MATMUL_BLOCK(format, block_bytes)                                                   \
+#define DEFINE_MATMUL(format, bytes)                                                               \
     KERNEL_MATMUL(matmul_##format##_amx)                                                           \
     {                                                                                              \
         for (size_t r = 0; r < n_rows; r += ROWS_MAX) {                                            \
-            size_t n = smaller(n_rows - r, ROWS_MAX);                                              \
+            struct block_product m = {.w = w,                                                      \
+                                      .block_bytes = (bytes),                                      \
+                                      .unpack = unpack_##format,                                   \
+                                      .n_rows = smaller(n_rows - r, ROWS_MAX),                     \
+                                      .y_stride = y_stride,                                        \
+                                      .y = y + r * y_stride};                                      \
             struct activations some = rows_from(x, w->n_in, r);                                    \
-            float *out = y + r * y_stride;                                                         \
-            if (n < ROWS_MIN)                                                                      \
-                matmul_##format##_avx512(w, from, to, &some, n, out, y_stride);                    \
+            if (m.n_rows < ROWS_MIN)                                                               \
+                matmul_##format##_avx512(w, from, to, &some, m.n_rows, m.y, y_stride);             \
             else                                                                                   \
-                multiply(w, block_bytes, unpack_##format, from, to, &some, n, out, y_stride);      \
+                multiply(&m, from, to, &some);                                                     \
         }                                                                                          \
     }
 
-DEFINE_MATMUL_BLOCK(q8_0, 34)
-DEFINE_MATMUL_BLOCK(q4_0, 18)
+DEFINE_MATMUL(q8_0, 34)
+DEFINE_MATMUL(q4_0, 18)

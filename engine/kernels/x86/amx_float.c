@@ -76,19 +76,18 @@ static inline __m512 load_f16(const uint8_t *panel, size_t n_in, size_t k)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(panel + k * PANEL_ROWS * 2)));
 }
 
-/* The high halves of two vectors of floats as pairs. */
-static inline __m512i pair_high(__m512 even, __m512 odd)
+/* What bf16 keeps of a float when the rest is cut off. */
+static inline __m512 high_half(__m512 x)
 {
-    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
-    return _mm512_or_si512(
-        low, _mm512_and_si512(_mm512_castps_si512(odd), _mm512_set1_epi32((int)0xffff0000)));
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* What is left of a float when its high half is taken away. */
-static inline __m512 rest(__m512 x)
+/* Two vectors of floats that bf16 holds, as pairs. */
+static inline __m512i pair_parts(__m512 even, __m512 odd)
 {
-    __m512i high = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000));
-    return _mm512_sub_ps(x, _mm512_castsi512_ps(high));
+    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+    return _mm512_or_si512(low, _mm512_castps_si512(odd));
 }
 
 static const uint16_t *split_f16(const uint8_t *panel, size_t n_in, size_t k, size_t n,
@@ -98,9 +97,11 @@ static const uint16_t *split_f16(const uint8_t *panel, size_t n_in, size_t k, si
         for (size_t pair = 0; pair < TILE_K / 2; pair++) {
             __m512 even = load_f16(panel, n_in, k + t * TILE_K + 2 * pair);
             __m512 odd = load_f16(panel, n_in, k + t * TILE_K + 2 * pair + 1);
+            __m512 even_high = high_half(even), odd_high = high_half(odd);
             uint16_t *tile = scratch + t * 2 * TILE_VALUES + pair * 2 * PANEL_ROWS;
-            _mm512_storeu_si512(tile, pair_high(even, odd));
-            _mm512_storeu_si512(tile + TILE_VALUES, pair_high(rest(even), rest(odd)));
+            _mm512_storeu_si512(tile, pair_parts(even_high, odd_high));
+            _mm512_storeu_si512(tile + TILE_VALUES, pair_parts(_mm512_sub_ps(even, even_high),
+                                                               _mm512_sub_ps(odd, odd_high)));
         }
     return scratch;
 }
@@ -256,6 +257,154 @@ static void multiply_rows(const struct float_product *m, split_fn *split, size_t
     tiles_end();
 }
 
+/* ---- few rows: the arithmetic of the tile unit, without its tiles ----
+ *
+ * For each result and 32 k, the unit adds up the products of even k and those of odd k, each with
+ * one rounding a step, and then C = C + (even + odd); what is too small to be normal is 0, coming
+ * and going. A row alone waits for memory here, where unpacking into tiles would make it wait for
+ * itself. */
+
+enum {
+    FEW_ROWS = 2,
+    FEW_K = 16384, /* of a row at once */
+    TERMS_MAX = 3,
+    PREFETCH_BYTES = 2048, /* ahead in a panel, past the reach of the CPU's own guess at a page's end */
+    FLUSH_TO_ZERO = 0x8040, /* in MXCSR: results and operands */
+};
+
+/* A row in two parts, each number of bf16 as a float. */
+struct split_row {
+    float first[FEW_K], second[FEW_K];
+};
+
+static void split_row(const float *x, size_t n, struct split_row *to)
+{
+    for (size_t k = 0; k < (n + TILE_K - 1) / TILE_K * TILE_K; k += 16) {
+        __m512 value = _mm512_maskz_loadu_ps(first_lanes(k < n ? n - k : 0), x + k);
+        __m512 first = _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(value)), 16));
+        __m512i second = _mm512_slli_epi32(
+            _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(value, first))), 16);
+        _mm512_storeu_ps(to->first + k, first);
+        _mm512_storeu_ps(to->second + k, _mm512_castsi512_ps(second));
+    }
+}
+
+/* The parts of the weights of k and k + 1, for all outputs of a panel. */
+typedef void load_pair_fn(const uint8_t *panel, size_t n_in, size_t k, __m512 even[PARTS_MAX],
+                          __m512 odd[PARTS_MAX]);
+
+INLINE void load_pair_bf16(const uint8_t *panel, size_t n_in, size_t k, __m512 even[PARTS_MAX],
+                           __m512 odd[PARTS_MAX])
+{
+    const uint8_t *at = panel + k * PANEL_ROWS * 2;
+    if (k + 1 == n_in) {
+        __m512i last = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at));
+        even[0] = _mm512_castsi512_ps(_mm512_slli_epi32(last, 16));
+        odd[0] = _mm512_setzero_ps();
+        return;
+    }
+    __m512i both = _mm512_loadu_si512(at);
+    even[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    odd[0] = high_half(_mm512_castsi512_ps(both));
+}
+
+INLINE void load_pair_f16(const uint8_t *panel, size_t n_in, size_t k, __m512 even[PARTS_MAX],
+                          __m512 odd[PARTS_MAX])
+{
+    __m512 w0 = load_f16(panel, n_in, k), w1 = load_f16(panel, n_in, k + 1);
+    even[0] = high_half(w0);
+    odd[0] = high_half(w1);
+    even[1] = _mm512_sub_ps(w0, even[0]);
+    odd[1] = _mm512_sub_ps(w1, odd[0]);
+}
+
+/* add_products() - tiles [first, end) along k of one row times panels, onto acc. */
+INLINE void add_products(const uint8_t *const panel[2], int panels, int parts,
+                         load_pair_fn *load_pair, size_t n_in, size_t from, size_t to,
+                         const struct split_row *x, __m512 acc[2])
+{
+    for (size_t tile = from; tile < to; tile += TILE_K) {
+        __m512 even[2][TERMS_MAX], odd[2][TERMS_MAX];
+        UNROLL_FOR (p, panels)
+            UNROLL_FOR (i, parts + 1) even[p][i] = odd[p][i] = _mm512_setzero_ps();
+        size_t end = smaller(tile + TILE_K, n_in);
+        for (size_t k = tile; k < end; k += 2) {
+            const float *first = x->first + (k - from), *second = x->second + (k - from);
+            UNROLL_FOR (p, panels) {
+                __m512 w_even[PARTS_MAX], w_odd[PARTS_MAX];
+                _mm_prefetch(panel[p] + k * PANEL_ROWS * 2 + PREFETCH_BYTES, _MM_HINT_T0);
+                load_pair(panel[p], n_in, k, w_even, w_odd);
+                UNROLL_FOR (i, parts + 1) {
+                    const float *part = i == 1 ? second : first;
+                    int j = i == 2 ? 1 : 0;
+                    even[p][i] = _mm512_fmadd_ps(w_even[j], _mm512_set1_ps(part[0]), even[p][i]);
+                    odd[p][i] = _mm512_fmadd_ps(w_odd[j], _mm512_set1_ps(part[1]), odd[p][i]);
+                }
+            }
+        }
+        UNROLL_FOR (p, panels)
+            UNROLL_FOR (i, parts + 1)
+                acc[p] = _mm512_add_ps(acc[p], _mm512_add_ps(even[p][i], odd[p][i]));
+    }
+}
+
+/* multiply_row() - row by row; two panels side by side hide what one waits for. */
+INLINE void multiply_row(const struct float_product *m, int parts, load_pair_fn *load_pair,
+                         size_t from, size_t to, const float *x)
+{
+    struct split_row row;
+    size_t n_in = m->w->n_in, panel_bytes = 2 * PANEL_ROWS * n_in;
+    for (size_t k = 0; k < n_in; k += FEW_K) {
+        size_t end = smaller(k + FEW_K, n_in);
+        split_row(x + k, end - k, &row);
+        for (size_t first = from; first < to; first += 2) {
+            const uint8_t *panel[2];
+            __m512 acc[2];
+            __mmask16 columns[2];
+            size_t n_panels = smaller(2, to - first);
+            for (size_t p = 0; p < n_panels; p++) {
+                size_t column = (first + p) * PANEL_ROWS;
+                panel[p] = m->w->data + (first + p) * panel_bytes;
+                columns[p] = first_lanes(m->w->n_out - column);
+                acc[p] =
+                    k > 0 ? _mm512_maskz_loadu_ps(columns[p], m->y + column) : _mm512_setzero_ps();
+            }
+            if (n_panels == 2)
+                add_products(panel, 2, parts, load_pair, n_in, k, end, &row, acc);
+            else
+                add_products(panel, 1, parts, load_pair, n_in, k, end, &row, acc);
+            for (size_t p = 0; p < n_panels; p++)
+                _mm512_mask_storeu_ps(m->y + (first + p) * PANEL_ROWS, columns[p], acc[p]);
+        }
+    }
+}
+
+static __attribute__((noinline)) void multiply_row_bf16(const struct float_product *m, size_t from,
+                                                        size_t to, const float *x)
+{
+    multiply_row(m, 1, load_pair_bf16, from, to, x);
+}
+
+static __attribute__((noinline)) void multiply_row_f16(const struct float_product *m, size_t from,
+                                                       size_t to, const float *x)
+{
+    multiply_row(m, 2, load_pair_f16, from, to, x);
+}
+
+typedef void multiply_row_fn(const struct float_product *m, size_t from, size_t to, const float *x);
+
+static void multiply_few(struct float_product m, multiply_row_fn *row, size_t from, size_t to,
+                         const float *x)
+{
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    for (size_t r = 0; r < m.n_rows; r++, m.y += m.y_stride) row(&m, from, to, x + r * m.w->n_in);
+    _mm_setcsr(mode);
+}
+
+/* ---- the products ---- */
+
 enum { ROWS_MAX = A_TILES }; /* of one walk over the panels */
 
 #define DEFINE_MATMUL(format, parts)                                                               \
@@ -267,7 +416,11 @@ enum { ROWS_MAX = A_TILES }; /* of one walk over the panels */
                                       .y_stride = y_stride,                                        \
                                       .w_parts = (parts),                                          \
                                       .y = y + r * y_stride};                                      \
-            multiply_rows(&m, split_##format, from, to, x->f32 + r * w->n_in);                     \
+            const float *rows = x->f32 + r * w->n_in;                                              \
+            if (m.n_rows <= FEW_ROWS)                                                              \
+                multiply_few(m, multiply_row_##format, from, to, rows);                            \
+            else                                                                                   \
+                multiply_rows(&m, split_##format, from, to, rows);                                 \
         }                                                                                          \
     }
 

@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+/* A loop over registers: it must vanish. */
+#define UNROLL_FOR(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 
 enum {
     TILE_ROWS = 16,
