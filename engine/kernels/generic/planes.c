@@ -307,7 +307,7 @@ static unsigned plane_bits(const uint8_t *plane, size_t n, size_t k, size_t row)
 {
     size_t j = k / 4;
     uint8_t byte = plane[((j % n) * PANEL_ROWS + row) * 4 + k % 4];
-    return byte >> n * (j / n) & ((1U << n) - 1);
+    return (unsigned)byte >> n * (j / n) & ((1U << n) - 1);
 }
 
 /* level() - of value k of a row, less zero. */
