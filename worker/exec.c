@@ -2,7 +2,7 @@
 #include "worker/exec.h"
 
 #include "proto/stage_bytes.h"
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 #include <stdlib.h>
 #include <string.h>

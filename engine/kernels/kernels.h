@@ -49,9 +49,9 @@
  * the number of rows of activations: so a result does not depend on batch, chunk or thread.
  * Float formats, and those that are decoded on the way: acc = fma(w, x, acc). Block formats: the
  * activations are quantised to int8 in blocks of 32; isum, the sum of q_w * q_x over the block, is
- * exact; acc = fma(scale_w * scale_x, isum, acc), block by block. Where the weights have a scale for
- * 16 k, the block is two such sums, one after the other. Where they have a minimum, too,
- * acc = fma(minimum, scale_x * sum_x, acc) follows, sum_x being the sum of the same q_x; scales and
+ * exact; acc = fma(scale_w * scale_x, isum, acc), block by block. Where the weights have a scale
+ * for 16 k, the block is two such sums, one after the other. Where they have a minimum, too, acc =
+ * fma(minimum, scale_x * sum_x, acc) follows, sum_x being the sum of the same q_x; scales and
  * minimums are f32 as the reference's decoder has them. The generic kernels multiply and add with
  * two roundings, because a machine without a fused instruction would crawl otherwise; so
  * instruction sets may differ in the last bits.

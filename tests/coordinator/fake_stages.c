@@ -4,7 +4,7 @@
 #include "engine/isa.h"
 #include "proto/codec.h"
 #include "proto/frame_sizes.h"
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 #include <stdio.h>
 #include <stdlib.h>

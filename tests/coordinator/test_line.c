@@ -2,7 +2,7 @@
 #include "../test_data.h"
 #include "coordinator/line/line.h"
 #include "fake_stages.h"
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

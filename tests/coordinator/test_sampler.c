@@ -1,5 +1,5 @@
 /* test_sampler - penalties, filters and draws, against a naive sampler over whole rows; the heads
- * come from worker/scores, as they do in the line. */
+ * come from worker/score_select, as they do in the line. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "coordinator/sample/sampler.h"
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 enum { VOCAB_MAX = 2000, DRAWS = 100000 };
 

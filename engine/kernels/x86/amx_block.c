@@ -183,7 +183,8 @@ static struct visit visit_at(const struct block_product *m, const struct block_c
  * before gave. While the sums of one block are scaled, the tiles work on the next two, if need be
  * of the next visit: a visit ends with sums[0] and tile 1 as the next one wants them. */
 static void multiply_panels(const struct block_product *m, const struct block_chunk *c,
-                            const struct block_panel *panels, size_t first, size_t n_panels)
+                            const struct block_panel *panels, size_t first, size_t n_panels,
+                            struct ahead ahead[PANELS_MAX])
 {
     float sums[2][TILE_ROWS * PANEL_ROWS] __attribute__((aligned(64)));
     size_t n_visits = c->n_groups * n_panels, second = smaller(1, c->n - 1) * TILE_VALUES;
@@ -195,6 +196,7 @@ static void multiply_panels(const struct block_product *m, const struct block_ch
         struct visit next =
             visit_at(m, c, panels, first, n_panels, smaller(index + 1, n_visits - 1));
         __m512 acc[TILE_ROWS];
+        for (size_t p = 0; p < PANELS_MAX; p++) fetch_share(&ahead[p]);
         UNROLL_FOR (r, TILE_ROWS)
             acc[r] = c->first > 0 && (size_t)r < v.n_rows
                          ? _mm512_maskz_loadu_ps(v.columns, v.y + (size_t)r * m->y_stride)
@@ -226,7 +228,7 @@ static void multiply(const struct block_product *m, size_t from, size_t to,
     float a_scale[A_TILES * TILE_ROWS] __attribute__((aligned(64)));
     struct block_panel panels[PANELS_MAX];
     size_t n_blocks = m->w->n_in / QUANT_BLOCK;
-    size_t panel_bytes = n_blocks * m->block_bytes * PANEL_ROWS;
+    size_t block_bytes = m->block_bytes * PANEL_ROWS, panel_bytes = n_blocks * block_bytes;
     struct block_chunk c = {
         .n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS, .a = a, .a_scale = a_scale};
     size_t step = smaller(A_TILES / c.n_groups, BLOCKS_MAX);
@@ -238,7 +240,12 @@ static void multiply(const struct block_product *m, size_t from, size_t to,
             size_t n_panels = smaller(PANELS_MAX, to - first);
             for (size_t p = 0; p < n_panels; p++)
                 m->unpack(&c, m->w->data + (first + p) * panel_bytes, &panels[p]);
-            multiply_panels(m, &c, panels, first, n_panels);
+            struct ahead ahead[PANELS_MAX] = {{0}};
+            for (size_t p = 0; p < PANELS_MAX && first + PANELS_MAX + p < to; p++)
+                ahead[p] = ahead_of(m->w->data + (first + PANELS_MAX + p) * panel_bytes +
+                                        c.first * block_bytes,
+                                    c.n * block_bytes, c.n_groups * n_panels);
+            multiply_panels(m, &c, panels, first, n_panels, ahead);
         }
     }
     tiles_end();

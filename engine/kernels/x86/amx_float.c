@@ -221,6 +221,17 @@ static void multiply_block(const struct float_product *m, const struct float_chu
         for (size_t p = 0; p < n_panels; p++) result_end(&results[2 * g + p], m->y_stride);
 }
 
+/* next_piece() - of a panel: what multiply_panels() reads after tiles [t, t + n) of a chunk. */
+static struct ahead next_piece(const struct float_product *m, const struct float_chunk *c,
+                               size_t panel, size_t t, size_t n)
+{
+    size_t tile_bytes = TILE_K * PANEL_ROWS * 2, panel_bytes = 2 * PANEL_ROWS * m->w->n_in;
+    bool is_last = t + n == c->n;
+    const uint8_t *from = m->w->data + (panel + (is_last ? 2 : 0)) * panel_bytes +
+                          (c->first + (is_last ? 0 : t + n)) * tile_bytes;
+    return ahead_of(from, smaller(SPLIT_TILES, c->n) * tile_bytes, (c->n_groups + 1) / 2);
+}
+
 /* multiply_panels() - all rows times up to 2 panels from panel on, over a chunk. */
 static void multiply_panels(const struct float_product *m, const struct float_chunk *c,
                             split_fn *split, size_t panel, size_t n_panels, uint16_t *scratch)
@@ -229,12 +240,17 @@ static void multiply_panels(const struct float_product *m, const struct float_ch
     for (size_t t = 0; t < c->n; t += SPLIT_TILES) {
         size_t n = smaller(SPLIT_TILES, c->n - t);
         const uint16_t *b[2] = {NULL, NULL};
-        for (size_t p = 0; p < n_panels; p++)
+        struct ahead ahead[2] = {{0}};
+        for (size_t p = 0; p < n_panels; p++) {
             b[p] =
                 split(m->w->data + (panel + p) * panel_bytes, m->w->n_in, (c->first + t) * TILE_K,
                       n, scratch + p * SPLIT_TILES * PARTS_MAX * TILE_VALUES);
-        for (size_t g = 0; g < c->n_groups; g += 2)
+            ahead[p] = next_piece(m, c, panel + p, t, n);
+        }
+        for (size_t g = 0; g < c->n_groups; g += 2) {
+            for (size_t p = 0; p < n_panels; p++) fetch_share(&ahead[p]);
             multiply_block(m, c, g, panel, n_panels, b, t, n);
+        }
     }
 }
 
@@ -268,7 +284,8 @@ enum {
     FEW_ROWS = 2,
     FEW_K = 16384, /* of a row at once */
     TERMS_MAX = 3,
-    PREFETCH_BYTES = 2048, /* ahead in a panel, past the reach of the CPU's own guess at a page's end */
+    PREFETCH_BYTES =
+        2048, /* ahead in a panel, past the reach of the CPU's own guess at a page's end */
     FLUSH_TO_ZERO = 0x8040, /* in MXCSR: results and operands */
 };
 

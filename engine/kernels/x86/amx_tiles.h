@@ -61,6 +61,27 @@ static inline size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* What is needed next of the weights: fetched in small shares while there is work, because it comes
+ * from far and in pieces that the CPU does not foresee. */
+struct ahead {
+    const uint8_t *from, *end;
+    size_t share; /* bytes */
+};
+
+static inline struct ahead ahead_of(const uint8_t *from, size_t n_bytes, size_t n_shares)
+{
+    size_t lines = (n_bytes + 63) / 64;
+    return (struct ahead){
+        .from = from, .end = from + n_bytes, .share = (lines + n_shares - 1) / n_shares * 64};
+}
+
+static inline void fetch_share(struct ahead *ahead)
+{
+    const uint8_t *stop = ahead->from + ahead->share;
+    for (; ahead->from < stop && ahead->from < ahead->end; ahead->from += 64)
+        _mm_prefetch(ahead->from, _MM_HINT_T1);
+}
+
 /* 32 f32 as bf16, in order. */
 static inline __m512i to_bf16(__m512 first, __m512 second)
 {

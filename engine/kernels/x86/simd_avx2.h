@@ -182,7 +182,8 @@ static inline vi vi_set1_byte(int x)
 /* Each byte of index, 0 .. 15, becomes that entry. */
 static inline vi vi_table(const uint8_t table[16], vi index)
 {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), index);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)),
+                               index);
 }
 /* V_LANES small numbers. */
 static inline vi vi_load_u8(const void *p)

@@ -1,4 +1,4 @@
-/* attention - one tile of attention in plain C: the formula is KERNEL_ATTENTION's in kernels.h.
+/* attention_tile - one tile of attention in plain C: the formula is KERNEL_ATTENTION's in kernels.h.
  *
  * A query's result depends on the positions that it sees alone: scores walk the dimensions in
  * order, the sum and the values walk the positions in order. Station before and after: layer, which

@@ -1,4 +1,4 @@
-/* scores - selects the head of a row of scores; see scores.h and proto/scores.h.
+/* score_select - selects the head of a row of scores; see score_select.h and proto/scores.h.
  *
  * The way of a row: check the need, adjust a copy (or use the row itself), find the extremes, sum
  * the exponentials in the order of ids, then walk the ordered row until a limit of the need is
@@ -6,7 +6,7 @@
  * score, and a bucket is sorted when the walk arrives there. So a greedy pick sorts nothing, a
  * top-p head sorts a few hundred tokens, and a whole row is never worse than a few linear passes.
  * Station before: engine/stage. Station after: proto/frame. */
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 #include <math.h>
 #include <stdlib.h>

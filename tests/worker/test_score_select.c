@@ -1,4 +1,4 @@
-/* test_scores - the head that the last stage selects, against a full sort. */
+/* test_score_select - the head that the last stage selects, against a full sort. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/fmath.h"
-#include "worker/scores.h"
+#include "worker/score_select.h"
 
 enum { VOCAB_MAX = 3000 };
 

@@ -1,10 +1,10 @@
-/* scores - the last stage's answer to a score_need: the head of one row, in order.
+/* score_select - the last stage's answer to a score_need: the head of one row, in order.
  *
  * What is computed is defined in proto/scores.h, to the bit: the same row and need give the same
  * answer on every CPU, with every compiler, and whatever was selected before.
  * Station before: engine/stage (raw scores). Station after: proto/frame (the row goes home). */
-#ifndef TANDEM_WORKER_SCORES_H
-#define TANDEM_WORKER_SCORES_H
+#ifndef TANDEM_WORKER_SCORE_SELECT_H
+#define TANDEM_WORKER_SCORE_SELECT_H
 
 #include <stddef.h>
 #include <stdint.h>
