@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { DATA_MAX = 131072, SLOTS = 6, TRIES = 3, FRAMES = 20 };
+enum { DATA_MAX = 131072, SLOTS = 6, TRIES = 12, FRAMES = 20 };
 
 /* Of the cases that run on both transports: 3 ms, and 125 bytes in a microsecond. */
 #define EMULATION "3ms,1gbit"
