@@ -4,7 +4,7 @@
  * The book is tested with made-up clocks. What is measured is measured on both transports (two
  * threads, or the two ranks of mpirun), from the coordinator to endpoint 1. No frame is ever early;
  * lateness is judged by the lower quartile of several frames, because the machine is shared and
- * others delay any thread. A measurement out of bounds is taken again, twice at most; if a plain
+ * others delay any thread. A measurement out of bounds is taken again, up to TRIES times; if a plain
  * sleep is as late then, the case is skipped. */
 #include "proto/link.h"
 #include "proto/link_emulate.h"
