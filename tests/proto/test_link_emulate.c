@@ -452,11 +452,11 @@ static void pressure_case(struct link *l)
     agree(l, true);
 }
 
-/* The largest frame fits as agreed, nothing travels behind it, and it is there at once. */
+/* The largest frame fits as agreed, nothing travels behind it, and it is there before any emulated one could be. */
 static void off_case(struct link *l)
 {
     double took_us = time_single(l, DATA_MAX, 0);
-    EXPECT(took_us < 1000, "a frame took %.1f us", took_us);
+    EXPECT(took_us < 2500, "a frame took %.1f us", took_us);
     agree(l, true);
 }
 
