@@ -292,6 +292,14 @@ static void until_good(struct link *l, bool (*try)(struct link *l))
     undecided = true;
 }
 
+/* As a worker between two batches: what still leaves moves on. */
+static void pause_us(struct link *l, double us)
+{
+    const uint64_t end = now_ns() + (uint64_t)(us * 1000);
+    for (uint64_t now = now_ns(); now < end; now = now_ns())
+        link_wait(l, (uint32_t)((end - now) / 1000 + 1));
+}
+
 /* Frames one after another, each sent when the one before is long there; the lower quartile of
  * their times. */
 static double time_single(struct link *l, size_t len, double want_us)
@@ -300,7 +308,7 @@ static double time_single(struct link *l, size_t len, double want_us)
     struct timed t;
     for (unsigned i = 0; i < FRAMES; i++) {
         if (link_rank(l) == 0) {
-            sleep_us((unsigned)want_us + 2000);
+            pause_us(l, want_us + 2000);
             send_one(l, LINK_DATA, 0, i, len);
             continue;
         }
@@ -340,7 +348,7 @@ static bool try_burst(struct link *l)
     double took[SLOTS][BURSTS] = {0};
     for (unsigned b = 0; b < BURSTS; b++) {
         uint64_t first_sent = 0;
-        if (link_rank(l) == 0) sleep_us((unsigned)(delay_us + SLOTS * wire_us) + 2000);
+        if (link_rank(l) == 0) pause_us(l, delay_us + SLOTS * wire_us + 2000);
         for (unsigned i = 0; i < SLOTS; i++) {
             struct timed t;
             if (link_rank(l) == 0) {
