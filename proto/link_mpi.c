@@ -322,10 +322,29 @@ bool link_mpi_launched(void)
     return false;
 }
 
+/* A frame above the eager limit of Open MPI waits until its sender looks again, and ours computes
+ * meanwhile: so most frames of a decode step are to leave at once, in one piece. What the user has
+ * set stays as it is; other MPIs do not read these. */
+static void raise_eager_limits(void)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_MCA_btl_vader_eager_limit", "131072"},
+        {"OMPI_MCA_btl_vader_rndv_eager_limit", "131072"},
+        {"OMPI_MCA_btl_vader_max_send_size", "131072"},
+        {"OMPI_MCA_btl_vader_free_list_inc", "8"},
+        {"OMPI_MCA_btl_vader_segment_size", "8388608"},
+        {"OMPI_MCA_btl_tcp_eager_limit", "131072"},
+        {"OMPI_MCA_btl_tcp_rndv_eager_limit", "131072"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+}
+
 /* MPI itself: initialised for one thread that calls it, errors returned. */
 static int start_mpi(int *rank, int *size, struct err *err)
 {
     int level = 0;
+    raise_eager_limits();
     int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     CHECK(rc == MPI_SUCCESS, err, ERR_RANK, "MPI_Init_thread failed with code %d", rc);
     CHECK(level >= MPI_THREAD_FUNNELED, err, ERR_UNSUPPORTED,
