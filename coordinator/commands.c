@@ -60,7 +60,7 @@ static const struct command commands[] = {
     },
     {
         .name = "bench",
-        .usage = "-m MODEL [--pp 128,512] [--tg 64] [--seqs 1,2,4,8] [options]",
+        .usage = "-m MODEL [--pp 128,512] [--tg 64] [--seqs 1,2,4,8] [options] | --kernels",
         .summary = "measure a line: tokens a second, where the time goes, what a hop costs",
         .details =
             "Reads prompts of random tokens (pp) and generates tokens (tg), which no end token "
@@ -68,7 +68,10 @@ static const struct command commands[] = {
             "how fast each stage can read its weights (decoding one sequence reads all that it "
             "needs of them for each token), and what plain MPI messages of the same sizes take "
             "between neighbours. A hop's latency counts from the frame being handed to the link "
-            "until the next rank, which waited for it, has it.",
+            "until the next rank, which waited for it, has it.\n"
+            "--kernels measures no model: each kernel by itself, for every instruction set of this "
+            "CPU, on one thread, beside what the core reads and multiplies at best, and beside "
+            "OpenBLAS.",
         .groups = {&group_model, &group_bench, &group_line, &group_general},
         .needs_model = true,
         .needs_line = true,
@@ -149,6 +152,11 @@ const struct command *command_at(size_t index)
     return &commands[index];
 }
 
+bool command_needs_line(const struct command *c, const struct settings *s)
+{
+    return c->needs_line && !s->kernels;
+}
+
 static const struct command *find(const char *name)
 {
     for (size_t i = 0; i < command_count(); i++)
@@ -169,7 +177,7 @@ static int add_hint(int rc, const struct command *command, struct err *err)
 static int check_use(const struct command *c, const struct settings *s, struct err *err)
 {
     const uint32_t n = s->operands.n, needed = s->families ? 0 : c->operands_min;
-    CHECK(!c->needs_model || s->model != NULL, err, ERR_USAGE, "-m MODEL is needed");
+    CHECK(!c->needs_model || s->model != NULL || s->kernels, err, ERR_USAGE, "-m MODEL is needed");
     CHECK(n >= needed, err, ERR_USAGE, "a file name is needed");
     CHECK(n <= c->operands_max, err, ERR_USAGE, "'%s' is one argument too many",
           s->operands.items[c->operands_max]);

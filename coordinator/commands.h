@@ -20,6 +20,9 @@ struct command {
     front_run_fn *run;
 };
 
+/* command_needs_line() - does it take a line, with these settings? Some of a command's flags do not. */
+bool command_needs_line(const struct command *command, const struct settings *settings);
+
 size_t command_count(void);
 const struct command *command_at(size_t index);
 

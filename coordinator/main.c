@@ -9,6 +9,7 @@
 #include "coordinator/commands.h"
 #include "engine/log.h"
 #include "proto/link.h"
+#include "worker/kernel_bench.h"
 #include "worker/requantize.h"
 #include "worker/synth.h"
 #include "worker/worker.h"
@@ -214,7 +215,8 @@ static int run_coordinator(struct launch *l, const struct command *command,
 {
     struct err err = {.code = ERR_NONE};
     const struct line_starter starter = {
-        .start = start_line, .ctx = l, .synth = synth_write, .quantize = requantize_file};
+        .start = start_line, .ctx = l, .synth = synth_write, .quantize = requantize_file,
+        .bench_kernels = kernel_bench_run};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
     end_line(l, rc);
@@ -270,7 +272,7 @@ static int run(int rank, const struct command *command, const struct settings *s
     if (s->quiet) log_set_level(LOG_ERROR);
     if (command == NULL || s->help || s->version)
         return rank == 0 ? print_information(command, s) : 0;
-    if (command->needs_line) return run_rank(command, s);
+    if (command_needs_line(command, s)) return run_rank(command, s);
     struct launch none = {0};
     return rank == 0 ? run_coordinator(&none, command, s) : 0;
 }

@@ -31,6 +31,9 @@ static const struct option line_rows[] = {
      .unset = "as many as the work has", .help = "sequences in the line at once; others wait"},
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
      .help = "number format of the key/value cache"},
+    {"matmul", 0, OPTION_CHOICE, AT(matmul), .value = "packed|blas|auto",
+     .help = "products of f32, f16 and bf16 weights: by our packed kernels, by OpenBLAS (results then "
+             "depend on the batch and its chunks), or by what suits the instruction set"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
     {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,
@@ -180,6 +183,7 @@ static const struct option bench_rows[] = {
      .help = "write all numbers as one JSON object (- is standard output)"},
     {"csv", 0, OPTION_TEXT, AT(csv_file), .value = "FILE", .unset = "",
      .help = "the same as CSV, a line for each run, stage, hop and limit"},
+    {"kernels", 0, OPTION_FLAG, AT(kernels), .help = "measure each kernel by itself, and no model"},
 };
 GROUP(group_bench, bench_rows, "Measuring");
 

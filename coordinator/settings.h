@@ -21,6 +21,7 @@ struct settings {
     uint32_t slots, chunk, threads, stages; /* 0: not given */
     const char *split;
     int kv;   /* enum kv_format */
+    int matmul; /* enum matmul_choice */
     int idle; /* enum link_idle */
     const char *link_emulate;
     struct link_emulation emulation; /* what link_emulate says */
@@ -47,6 +48,7 @@ struct settings {
     /* measuring; lists of numbers, NULL: the usual ones */
     const char *pp, *tg, *seqs, *json_file, *csv_file;
     uint32_t repeat;
+    bool kernels;
 
     /* making model files */
     const char *preset, *tokenizer;

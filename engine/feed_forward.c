@@ -19,7 +19,7 @@ void feed_forward_activate(const struct pass *p, const struct team *t, size_t n_
                            float *gate, const float *up)
 {
     size_t from, to;
-    team_share(t, panels_count(n_ff), &from, &to);
+    pass_share_panels(p, t, n_ff, &from, &to);
     from *= PANEL_ROWS;
     to = to * PANEL_ROWS < n_ff ? to * PANEL_ROWS : n_ff;
     kernel_activate_fn *act = p->kernels->activate[p->model->family->activation];

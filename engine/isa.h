@@ -8,6 +8,10 @@
 
 enum isa { ISA_GENERIC, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT };
 
+/* Who does the products of float weights: our packed kernels, OpenBLAS, or whoever is the better
+ * choice for the instruction set (kernels.h). In the order of the words of --matmul. */
+enum matmul_choice { MATMUL_PACKED, MATMUL_BLAS, MATMUL_AUTO, MATMUL_COUNT };
+
 const char *isa_name(enum isa isa); /* "generic", "avx2", "avx512", "amx" */
 
 /* isa_find() - by name; -1 where unknown. */

@@ -106,11 +106,20 @@ static void product_panels(const struct pass *p, struct team *t, const struct we
         bite(p, t, w, in, out, panel, to - panel < step ? to : panel + step);
 }
 
+void pass_share_panels(const struct pass *p, const struct team *t, size_t n_out, size_t *from,
+                       size_t *to)
+{
+    const size_t n = panels_count(n_out), step = p->kernels->share_panels;
+    team_share(t, (n + step - 1) / step, from, to);
+    *from *= step;
+    *to = *to * step < n ? *to * step : n;
+}
+
 void pass_product(const struct pass *p, struct team *t, const struct weight *w,
                   const struct input *in, const struct output *out)
 {
     size_t from, to;
-    team_share(t, panels_count(w->panels.n_out), &from, &to);
+    pass_share_panels(p, t, w->panels.n_out, &from, &to);
     product_panels(p, t, w, in, out, from, to);
 }
 

@@ -119,6 +119,11 @@ void pass_norm(const struct pass *p, struct team *t, const struct input *in, con
  * unless in.quantised. */
 void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
 
+/* pass_share_panels() - the panels of a product of n_out columns that are this thread's: [*from, *to).
+ */
+void pass_share_panels(const struct pass *p, const struct team *t, size_t n_out, size_t *from,
+                       size_t *to);
+
 /* pass_product() - a share of panels each; thread-local in its columns: the same thread may use
  * them without waiting. pass_whole_product() - all panels by this thread: for many small products
  * of which each thread takes some. */

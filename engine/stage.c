@@ -105,6 +105,7 @@ static int open_parts(struct stage *st, struct err *err)
     const struct stage_config *c = &st->config;
     st->load_total = model_footprint(c->model, c->range, &c->limits).weights;
     kernels_init(&st->kernels, c->isa);
+    kernels_choose_matmul(&st->kernels, c->matmul);
     TRY(kv_cache_open(&st->kv, c->model, c->range, &c->limits, err));
     TRY(weights_load(&st->weights, c->model, c->range, &st->kernels, c->threads, report_load, st,
                      err));

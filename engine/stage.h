@@ -26,6 +26,7 @@ struct stage_config {
     struct layer_range range;
     struct line_limits limits;
     enum isa isa;
+    enum matmul_choice matmul;
     uint32_t threads; /* >= 1 */
     stage_progress_fn *progress; /* may be NULL */
     void *progress_ctx;

@@ -72,8 +72,8 @@ FROM_WIRE(hello)
 
 /* clang-format off */
 #define LOAD_NUMBERS(X)                                                                            \
-    X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(kv_format) X(n_ctx) X(n_seqs)        \
-    X(rows_max) X(wanted_max) X(credits) X(threads)                   \
+    X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(matmul) X(kv_format) X(n_ctx)        \
+    X(n_seqs) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
     X(trace_layers)
 /* clang-format on */
 
@@ -98,6 +98,7 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.layer_end", s->layer_end, 1, LAYERS_MAX, err));
     TRY(check_number("LOAD.layer_first", s->layer_first, 0, s->layer_end - 1, err));
     TRY(check_number("LOAD.isa", s->isa, 0, ISA_COUNT - 1, err));
+    TRY(check_number("LOAD.matmul", s->matmul, 0, MATMUL_COUNT - 1, err));
     TRY(check_number("LOAD.n_ctx", s->n_ctx, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.n_seqs", s->n_seqs, 1, CODEC_NUMBER_MAX, err));
     TRY(check_entries("LOAD.n_blocks", w->n_n_blocks, KV_CLASSES_MAX, err));

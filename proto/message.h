@@ -62,6 +62,7 @@ struct msg_load {
     uint32_t stage, n_stages; /* stage 0 .. n_stages-1 */
     uint32_t layer_first, layer_end;
     uint32_t isa;
+    uint32_t matmul; /* enum matmul_choice */
     uint32_t kv_format;
     uint32_t n_blocks[KV_CLASSES_MAX]; /* of each cache class */
     uint32_t n_ctx, n_seqs, rows_max, wanted_max, credits;

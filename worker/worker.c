@@ -295,6 +295,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
                    .credits = load->credits,
                    .kv = (enum kv_format)load->kv_format},
         .isa = (enum isa)load->isa,
+        .matmul = (enum matmul_choice)load->matmul,
         .threads = load->threads,
         .progress = on_progress,
         .progress_ctx = w,

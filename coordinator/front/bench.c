@@ -8,6 +8,7 @@
 
 #include "coordinator/front/bench_collect.h"
 #include "coordinator/front/bench_report.h"
+#include "coordinator/front/kernel_report.h"
 #include "coordinator/front/line_session.h"
 #include "coordinator/front/output.h"
 
@@ -311,6 +312,7 @@ static int run(struct bench *b, const struct settings *settings, const struct li
 
 int bench_run(const struct settings *settings, const struct line_starter *starter, struct err *err)
 {
+    if (settings->kernels) return kernel_report_run(settings, starter, err);
     struct bench b = {0};
     int rc = run(&b, settings, starter, err);
     if (b.json != NULL && b.json != stdout) fclose(b.json);

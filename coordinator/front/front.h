@@ -7,6 +7,7 @@
 
 #include "coordinator/settings.h"
 #include "engine/err.h"
+#include "engine/kernel_figures.h"
 #include "engine/recipe.h"
 #include "proto/link.h"
 
@@ -21,6 +22,9 @@ struct line_starter {
      * contracts are those of worker/synth.h and worker/requantize.h. */
     int (*synth)(const struct synth_order *order, struct made_file *made, struct err *err);
     int (*quantize)(const struct quantize_order *order, struct made_file *made, struct err *err);
+    /* bench_kernels() - see worker/kernel_bench.h. */
+    int (*bench_kernels)(struct kernel_limits *limits, kernel_figure_fn *on_figure, void *ctx,
+                         struct err *err);
 };
 
 /* A command from begin to end; results to standard output, all else to standard error. The caller

@@ -128,6 +128,14 @@ static uint32_t least_context(const struct session *s)
     return longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
 }
 
+/* rows_of_batch() - under OpenBLAS a result depends on where a prompt is cut, so the cut must not
+ * depend on the line. */
+static uint32_t rows_of_batch(const struct settings *set)
+{
+    enum { BLAS_CHUNK = 256 };
+    return set->chunk == 0 && set->matmul != MATMUL_PACKED ? BLAS_CHUNK : set->chunk;
+}
+
 int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err *err)
 {
     const struct settings *set = s->settings;
@@ -144,9 +152,10 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .n_ctx_min = least_context(s),
         .n_seqs = n_seqs < slots ? n_seqs : slots,
         .tokens_only = s->tokens_only,
-        .chunk = set->chunk,
+        .chunk = rows_of_batch(set),
         .threads = set->threads,
         .kv = (enum kv_format)set->kv,
+        .matmul = (enum matmul_choice)set->matmul,
         .measure = s->measures || set->stats || set->trace != NULL,
         .trace_layers = set->trace != NULL && set->trace_layers,
         .shuffle_blocks = set->shuffle_blocks,

@@ -123,6 +123,7 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .layer_first = m->range.first,
                                       .layer_end = m->range.end,
                                       .isa = ln->isa,
+                                      .matmul = c->matmul,
                                       .kv_format = lim->kv,
                                       .n_ctx = lim->n_ctx,
                                       .n_seqs = lim->n_seqs,

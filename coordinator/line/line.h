@@ -30,6 +30,7 @@ struct line_config {
     uint32_t chunk;            /* rows of a batch; 0: a default by the number of stages */
     uint32_t threads;          /* of each stage; 0: each stage's share of its CPUs */
     enum kv_format kv;
+    enum matmul_choice matmul;
     bool measure;      /* keep the account of every batch and compare clocks: line_stats, the trace */
     bool trace_layers; /* and when each layer began; costs a little time in each layer */
     bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */

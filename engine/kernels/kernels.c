@@ -15,6 +15,7 @@ static void fill_generic(struct kernels *k)
 #undef FORMAT_GENERIC
     k->bite_rows = 60;
     k->bite_panels = 4;
+    k->share_panels = 1;
     k->quantise = quantise_generic;
     k->norm[NORM_RMS] = norm_rms_generic;
     k->norm[NORM_LAYER] = norm_layer_generic;
@@ -53,6 +54,8 @@ static void override_avx2(struct kernels *k)
     k->attention[KV_F16] = attention_f16_avx2;
     k->attention[KV_F32] = attention_f32_avx2;
     k->store[KV_F16] = store_f16_avx2;
+    k->peak_float = peak_float_avx2;
+    k->peak_block = peak_block_avx2;
 }
 
 static void override_avx512(struct kernels *k)
@@ -67,6 +70,8 @@ static void override_avx512(struct kernels *k)
     k->attention[KV_F16] = attention_f16_avx512;
     k->attention[KV_F32] = attention_f32_avx512;
     k->store[KV_F16] = store_f16_avx512;
+    k->peak_float = peak_float_avx512;
+    k->peak_block = peak_block_avx512;
 }
 
 #define FORMAT_AMX(id, suffix) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_amx;
@@ -75,6 +80,8 @@ static void override_avx512(struct kernels *k)
 static void override_amx(struct kernels *k)
 {
     KERNEL_AMX_FORMATS(FORMAT_AMX)
+    k->peak_float = peak_float_amx;
+    k->peak_block = peak_block_amx;
     k->bite_rows = 256;
     k->bite_panels = 64;
 }
@@ -82,13 +89,26 @@ static void override_amx(struct kernels *k)
 
 void kernels_init(struct kernels *k, enum isa isa)
 {
-    k->isa = isa;
+    *k = (struct kernels){.isa = isa};
     fill_generic(k);
 #if defined(TANDEM_KERNELS_X86)
     if (isa >= ISA_AVX2) override_avx2(k);
     if (isa >= ISA_AVX512) override_avx512(k);
     if (isa >= ISA_AMX) override_amx(k);
 #endif
+}
+
+#define FORMAT_BLAS(id, suffix) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_blas;
+
+/* A call has to decode its weights first: many rows are to share that. */
+void kernels_choose_matmul(struct kernels *k, enum matmul_choice choice)
+{
+    if (choice == MATMUL_PACKED || (choice == MATMUL_AUTO && k->isa != ISA_GENERIC)) return;
+    blas_begin();
+    KERNEL_BLAS_FORMATS(FORMAT_BLAS)
+    k->bite_rows = 256;
+    if (k->bite_panels < BLAS_SHARE_PANELS) k->bite_panels = BLAS_SHARE_PANELS;
+    k->share_panels = BLAS_SHARE_PANELS;
 }
 
 const struct format_kernels *kernels_find_format(const struct kernels *k, uint32_t format)

@@ -80,6 +80,7 @@ enum {
     NORM_COUNT = NORM_LAYER + 1,
     ROPE_COUNT = ROPE_HALF + 1,
     KV_FORMAT_COUNT = KV_F32 + 1,
+    BLAS_SHARE_PANELS = 8, /* what OpenBLAS multiplies at once */
 };
 
 /* Of GELU, see KERNEL_ACTIVATE: sqrt(2 / pi), and what stands before the cube. */
@@ -198,6 +199,9 @@ struct attention_tile {
 /* add: x[i] += y[i]. */
 #define KERNEL_ADD(name) void name(float *x, const float *y, size_t n)
 
+/* peak: multiply-adds of registers, n_steps times some; returns how many. */
+#define KERNEL_PEAK(name) uint64_t name(uint64_t n_steps)
+
 typedef KERNEL_PACK(kernel_pack_fn);
 typedef KERNEL_MATMUL(kernel_matmul_fn);
 typedef KERNEL_LOOKUP(kernel_lookup_fn);
@@ -211,6 +215,7 @@ typedef KERNEL_LOAD(kernel_load_fn);
 typedef KERNEL_SOFTCAP(kernel_softcap_fn);
 typedef KERNEL_ADD(kernel_add_fn);
 typedef KERNEL_ADD_SCALED(kernel_add_scaled_fn);
+typedef KERNEL_PEAK(kernel_peak_fn);
 
 /* The number formats that there are kernels for: X(ID, suffix, activations are quantised). A new
  * one is a row here and its pack_, matmul_ and lookup_ kernels in generic/; an instruction set may
@@ -250,6 +255,12 @@ typedef KERNEL_ADD_SCALED(kernel_add_scaled_fn);
     X(IQ1_M, iq1_m, false)                                                                         \
     X(TQ1_0, tq1_0, false)
 
+/* Formats that OpenBLAS can multiply. */
+#define KERNEL_BLAS_FORMATS(X)                                                                     \
+    X(F32, f32)                                                                                    \
+    X(F16, f16)                                                                                    \
+    X(BF16, bf16)
+
 /* Formats that have products on AMX tiles. The others run as on AVX-512. */
 #define KERNEL_AMX_FORMATS(X)                                                                      \
     X(F16, f16)                                                                                    \
@@ -277,6 +288,7 @@ struct kernels {
     /* What a product is best cut into: so few that progress() is never far, and that what is read
      * again stays in the cache. */
     size_t bite_rows, bite_panels;
+    size_t share_panels; /* threads take whole groups of so many panels; divides bite_panels */
     struct format_kernels format[KERNEL_FORMAT_COUNT];
     kernel_quantise_fn *quantise;
     kernel_norm_fn *norm[NORM_COUNT];
@@ -288,11 +300,18 @@ struct kernels {
     kernel_softcap_fn *softcap;
     kernel_add_fn *add;
     kernel_add_scaled_fn *add_scaled;
+    kernel_peak_fn *peak_float, *peak_block; /* the fastest for such formats; NULL: unknown */
 };
 
 /* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have
  * (isa_detect). */
 void kernels_init(struct kernels *k, enum isa isa);
+
+/* kernels_choose_matmul() - who does the products of float formats from now on. MATMUL_AUTO takes
+ * OpenBLAS where the vector units that the packed kernels are written for are missing: a rule of
+ * instruction set and format, never of a measurement or of the number of rows. Under OpenBLAS a
+ * product does not depend on threads, but it depends on the number of rows. */
+void kernels_choose_matmul(struct kernels *k, enum matmul_choice choice);
 
 /* kernels_find_format() - the kernels of a number format; NULL where there are none. */
 const struct format_kernels *kernels_find_format(const struct kernels *k, uint32_t format);
@@ -316,6 +335,11 @@ KERNEL_FORMATS(KERNEL_DECLARE)
 KERNEL_AMX_FORMATS(KERNEL_DECLARE_AMX)
 #undef KERNEL_DECLARE_AMX
 
+#define KERNEL_DECLARE_BLAS(id, suffix) KERNEL_MATMUL(matmul_##suffix##_blas);
+KERNEL_BLAS_FORMATS(KERNEL_DECLARE_BLAS)
+#undef KERNEL_DECLARE_BLAS
+void blas_begin(void); /* before the first of them */
+
 /* Kernels that are not per format: each instruction set that has one declares it here. */
 #define KERNEL_DECLARE_VECTOR(isa)                                                                 \
     KERNEL_QUANTISE(quantise_##isa);                                                               \
@@ -326,12 +350,16 @@ KERNEL_AMX_FORMATS(KERNEL_DECLARE_AMX)
     KERNEL_SOFTCAP(softcap_##isa);                                                                 \
     KERNEL_ATTENTION(attention_f16_##isa);                                                         \
     KERNEL_ATTENTION(attention_f32_##isa);                                                         \
-    KERNEL_STORE(store_f16_##isa);
+    KERNEL_STORE(store_f16_##isa);                                                                 \
+    KERNEL_PEAK(peak_float_##isa);                                                                 \
+    KERNEL_PEAK(peak_block_##isa);
 KERNEL_DECLARE_VECTOR(generic)
 KERNEL_DECLARE_VECTOR(avx2)
 KERNEL_DECLARE_VECTOR(avx512)
 #undef KERNEL_DECLARE_VECTOR
 
+KERNEL_PEAK(peak_float_amx);
+KERNEL_PEAK(peak_block_amx);
 KERNEL_NORM(norm_rms_generic);
 KERNEL_NORM(norm_layer_generic);
 KERNEL_ROPE(rope_interleaved_generic);

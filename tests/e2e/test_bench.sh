@@ -153,4 +153,17 @@ what is beyond the context is refused|3|--pp 300 and a token more need 301 posit
 two files in one place are refused|1|--json and --csv cannot both go to -|--json - --csv -
 a file that cannot be written is refused|2|No such file or directory|--json $work/none/x.json
 EOF
+# ---- kernels ----
+
+# All of them take minutes: the first ones are enough, and they come as they are found.
+limit_s=6
+tandem bench --kernels
+limit_s=60
+kernel_rows() {
+    [ "$status" -eq 124 ] && grep -q '^one thread, which reads [0-9.]* GB/s' "$work/out" &&
+        [ "$(grep -cE '^matmul +F32 +[0-9]+ +[0-9]+ +(1|512) +[0-9.]+ +[0-9.]+' "$work/out")" -ge 1 ]
+}
+check "kernels are measured one by one, and shown as they are found" kernel_rows
+tandem bench --kernels --json no/such/file
+expect_error "the figures of the kernels as JSON go to standard output" 1 'json -'
 finish

@@ -13,6 +13,7 @@ tandem_test(test_fmath unit SOURCES engine/test_fmath.c LINK engine_base m)
 
 # The compute half: kernels, KV cache, one stage.
 tandem_test(test_kernels kernels SOURCES engine/test_kernels.c LINK engine_compute)
+tandem_test(test_matmul_blas kernels SOURCES engine/test_matmul_blas.c LINK engine_compute)
 tandem_test(test_barrier unit SOURCES engine/test_barrier.c LINK engine_compute Threads::Threads)
 tandem_test(test_kv_cache unit SOURCES engine/test_kv_cache.c LINK engine_compute)
 tandem_test(test_stage unit SOURCES engine/test_stage.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 300)

@@ -10,3 +10,5 @@
 #include "engine/kernels/x86/rows_body.h"
 
 #include "engine/kernels/x86/attention_body.h"
+
+#include "engine/kernels/x86/peak_body.h"
