@@ -6,8 +6,8 @@
 static const struct command commands[] = {
     {
         .name = "generate",
-        .usage = "-m MODEL [-p PROMPT | -f FILE] [options]",
-        .summary = "continue a prompt",
+        .usage = "-m MODEL [-p PROMPT | -f FILE | --batch FILE.jsonl -o OUT.jsonl] [options]",
+        .summary = "continue prompts, from the command line or from a file of requests",
         .details =
             "Continues each prompt with text, which goes to standard output as it comes and ends "
             "with a newline; everything else goes to standard error. Without -p, -f and --ids the "
@@ -18,9 +18,17 @@ static const struct command commands[] = {
             "after -n tokens or when the context is full (\"length\").\n"
             "--json prints for each sequence one line: prompt_ids, ids (the one that ended the "
             "text, too), text, finish_reason, seed "
-            "(null for greedy) and timings.",
-        .groups = {&group_model, &group_prompts, &group_generate, &group_sampling, &group_line,
-                   &group_general},
+            "(null for greedy) and timings.\n"
+            "--batch FILE.jsonl -o OUT.jsonl runs many requests. A line of FILE is an object with "
+            "prompt (text) or ids, and whatever its request wants to be different from the command "
+            "line: id, max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
+            "frequency_penalty, presence_penalty, repeat_last_n, logit_bias ({\"ID\": V}), seed, stop "
+            "(a text or several), ignore_eos. A line of OUT has id (or else the number of the "
+            "line), line, text, finish_reason, prompt_tokens, tokens and seed; or, for a line that "
+            "cannot be run, id, line and error. Started again, it does what OUT lacks. SIGUSR1 ends "
+            "it early, with status 75 where something is left.",
+        .groups = {&group_model, &group_prompts, &group_generate, &group_batch, &group_sampling,
+                   &group_line, &group_general},
         .needs_model = true,
         .needs_line = true,
         .run = generate_run,
@@ -231,7 +239,7 @@ static void print_own_help(FILE *out)
     fprintf(out, "\nExit status:\n");
     fprintf(out, "  0 done; 1 wrong use; 2 a file cannot be used; 3 it does not fit; 4 a rank "
                  "failed or died;\n"
-                 "  5 a rank stalled; 6 ranks disagree; 130 interrupted\n");
+                 "  5 a rank stalled; 6 ranks disagree; 75 a batch ended early, as asked; 130 interrupted\n");
     fprintf(out, "\nFor tests, in the environment:\n%s", settings_environment_help);
 }
 

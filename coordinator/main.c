@@ -280,6 +280,7 @@ static int run(int rank, const struct command *command, const struct settings *s
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write that meets it */
+    signal(SIGUSR1, SIG_IGN); /* mpirun passes it on to all ranks; the one that it is for catches it */
     err_set_bug_hook(on_bug);
     const int rank = rank_of_environment();
     const struct command *command;

@@ -113,6 +113,18 @@ static const struct option generate_rows[] = {
 };
 GROUP(group_generate, generate_rows, "Output");
 
+static const struct option batch_rows[] = {
+    {"batch", 0, OPTION_TEXT, AT(batch), .value = "FILE.jsonl", .unset = "",
+     .help = "the requests of this file, one JSON object a line, in place of -p, -f and --ids"},
+    {"out", 'o', OPTION_TEXT, AT(out), .value = "OUT.jsonl", .unset = "",
+     .help = "where their results go as they finish (- is standard output); a file that is there "
+             "already is continued; needed"},
+    {"with-ids", 0, OPTION_FLAG, AT(with_ids), .help = "with the token ids of prompt and text"},
+    {"grace", 0, OPTION_F32, AT(grace_s), .value = "SECONDS", .max = 1e6,
+     .help = "after SIGUSR1, let what is under way go on for so long, and begin nothing new"},
+};
+GROUP(group_batch, batch_rows, "Batch");
+
 static const struct option logits_rows[] = {
     {"top", 0, OPTION_U32, AT(top), .value = "K", .min = 1, .max = LOGIT_TOP_MAX,
      .unset = "8 without --hash and -o",
@@ -238,7 +250,7 @@ GROUP(group_quantize, quantize_rows, "Output");
 
 struct settings settings_default(void)
 {
-    struct settings s = {.sampling = sampling_default(), .n_tokens = 128, .repeat = 5};
+    struct settings s = {.sampling = sampling_default(), .n_tokens = 128, .repeat = 5, .grace_s = 30};
     return s;
 }
 

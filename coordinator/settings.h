@@ -45,6 +45,11 @@ struct settings {
     uint32_t top, beside, ranks; /* 0: not given */
     bool hash, pieces, special, tensors, families, json;
 
+    /* generate --batch; its results go to out */
+    const char *batch;
+    bool with_ids;
+    float grace_s;
+
     /* measuring; lists of numbers, NULL: the usual ones */
     const char *pp, *tg, *seqs, *json_file, *csv_file;
     uint32_t repeat;
@@ -64,7 +69,7 @@ struct settings {
 };
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
-    group_sampling, group_generate, group_logits, group_tokenize, group_detokenize, group_inspect,
+    group_sampling, group_generate, group_batch, group_logits, group_tokenize, group_detokenize, group_inspect,
     group_perplexity, group_bench, group_synth, group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */

@@ -23,6 +23,7 @@
     X(PEER, 4, "a peer sent something it must not send")                                           \
     X(STALL, 5, "a rank stopped answering")                                                        \
     X(DISAGREE, 6, "ranks disagree: model, version or settings")                                   \
+    X(UNFINISHED, 75, "ended in good order before all was done, as asked: the next start does the rest")               \
     X(INTERRUPTED, 130, "interrupted")
 
 enum err_code {

@@ -32,7 +32,8 @@ struct line_starter {
 typedef int front_run_fn(const struct settings *settings, const struct line_starter *starter,
                          struct err *err);
 
-front_run_fn generate_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
+/* batch_run() is generate --batch. */
+front_run_fn generate_run, batch_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
     synth_run, quantize_run, bench_run;
 
 #endif

@@ -2,14 +2,13 @@
  *
  * Several sequences run at once; their texts are printed in the order of the prompts, so the first
  * one that is not finished streams, and the others wait in memory. Stations: line_session (prompts,
- * line), line/line (tokens), text/detokenizer, text/stop_matcher, output. */
+ * line), line/line (tokens), continuation, output. */
 #include "coordinator/front/front.h"
 
+#include "coordinator/front/continuation.h"
 #include "coordinator/front/line_session.h"
 #include "coordinator/front/output.h"
 #include "coordinator/front/sampling_settings.h"
-#include "coordinator/text/detokenizer.h"
-#include "coordinator/text/stop_matcher.h"
 #include "engine/fmath.h"
 
 #include <inttypes.h>
@@ -17,19 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNTIL_FULL_MAX = 4096 }; /* tokens that -n -1 makes room for where --ctx says nothing */
-
 struct sequence {
-    struct detokenizer *detokenizer;
-    struct stop_matcher *stops;
-    struct token_list ids;
-    char *text;
-    size_t n, capacity; /* of text */
-    size_t shown;       /* bytes of text that are printed */
-    uint64_t prefilled; /* prompt tokens that are done */
-    bool stopped;       /* by a stop string */
-    bool finished;
-    enum line_finish finish;
+    struct continuation said;
+    size_t shown;               /* bytes of text that are printed */
+    uint64_t prefilled;         /* prompt tokens that are done */
     uint64_t first_ns, last_ns; /* of its tokens; 0: none yet */
 };
 
@@ -42,82 +32,7 @@ struct generation {
     bool begun;            /* its header is printed */
 };
 
-/* ---- a sequence and its text ---- */
-
-/* open_sequence() - a prompt without any text makes the first token the text's beginning, and an
- * SPM vocabulary's leading space then belongs to no word. */
-static int open_sequence(struct generation *g, uint32_t i, struct err *err)
-{
-    struct session *s = &g->session;
-    struct sequence *q = &g->seqs[i];
-    bool from_start = true;
-    for (size_t k = 0; k < s->prompts[i].n; k++)
-        if (tokenizer_kind(s->tokenizer, s->prompts[i].ids[k]) != TOKEN_CONTROL) from_start = false;
-    TRY(detokenizer_open(&q->detokenizer, s->tokenizer, false, from_start, err));
-    return stop_matcher_open(&q->stops, s->settings->stops.items, s->settings->stops.n, err);
-}
-
-static void close_sequence(struct sequence *q)
-{
-    detokenizer_close(q->detokenizer);
-    stop_matcher_close(q->stops);
-    token_list_free(&q->ids);
-    free(q->text);
-}
-
-static int append_text(struct sequence *q, const char *text, size_t len, struct err *err)
-{
-    if (q->capacity - q->n < len) {
-        size_t capacity = (q->n + len) * 2 + 256;
-        char *more = realloc(q->text, capacity);
-        CHECK(more != NULL, err, ERR_MEMORY, "no memory for %zu bytes of text", capacity);
-        q->text = more;
-        q->capacity = capacity;
-    }
-    if (len > 0) memcpy(q->text + q->n, text, len);
-    q->n += len;
-    return ERR_NONE;
-}
-
-/* match_text() - text from the detokenizer through the stop strings. */
-static int match_text(struct sequence *q, const char *text, size_t len, struct err *err)
-{
-    const char *out;
-    size_t out_len;
-    TRY(stop_matcher_push(q->stops, text, len, &out, &out_len, &q->stopped, err));
-    return append_text(q, out, out_len, err);
-}
-
-/* finish_text() - what detokenizer and stop strings still hold back. */
-static int finish_text(struct sequence *q, struct err *err)
-{
-    if (q->stopped) return ERR_NONE;
-    const char *text;
-    size_t len;
-    TRY(detokenizer_finish(q->detokenizer, &text, &len, err));
-    TRY(match_text(q, text, len, err));
-    if (q->stopped) return ERR_NONE;
-    TRY(stop_matcher_finish(q->stops, &text, &len));
-    return append_text(q, text, len, err);
-}
-
-static const char *finish_reason(const struct sequence *q)
-{
-    return q->stopped || q->finish == LINE_FINISH_STOP ? "stop" : "length";
-}
-
 /* ---- printing ---- */
-
-static json_t *ids_json(const struct token_list *ids)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < ids->n; i++)
-        if (json_array_append_new(array, json_integer(ids->ids[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    return array;
-}
 
 static double rate(size_t n, double ms)
 {
@@ -134,12 +49,14 @@ static json_t *sequence_json(const struct generation *g, uint32_t i)
     json_t *seed =
         g->sampling.temperature > 0 ? json_integer((json_int_t)g->sampling.seed) : json_null();
     return json_pack("{s:I, s:o, s:o, s:o, s:s, s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "index",
-                     (json_int_t)i, "prompt_ids", ids_json(prompt), "ids", ids_json(&q->ids),
-                     "text", output_json_text(q->n == 0 ? "" : q->text, q->n), "finish_reason",
-                     finish_reason(q), "seed", seed, "timings", "load_ms",
-                     (double)times->load_ns * 1e-6, "prompt_ms", prompt_ms, "text_ms", text_ms,
-                     "prompt_tokens_per_second", rate(prompt->n, prompt_ms),
-                     "text_tokens_per_second", rate(q->ids.n == 0 ? 0 : q->ids.n - 1, text_ms));
+                     (json_int_t)i, "prompt_ids", output_json_ids(prompt->ids, prompt->n), "ids",
+                     output_json_ids(q->said.ids.ids, q->said.ids.n), "text",
+                     output_json_text(q->said.n == 0 ? "" : q->said.text, q->said.n),
+                     "finish_reason", continuation_reason(&q->said), "seed", seed, "timings",
+                     "load_ms", (double)times->load_ns * 1e-6, "prompt_ms", prompt_ms, "text_ms",
+                     text_ms, "prompt_tokens_per_second", rate(prompt->n, prompt_ms),
+                     "text_tokens_per_second",
+                     rate(q->said.ids.n == 0 ? 0 : q->said.ids.n - 1, text_ms));
 }
 
 /* show_text() - what is new of the current sequence; then the next ones, as far as they have come.
@@ -149,17 +66,18 @@ static int show_text(struct generation *g, struct err *err)
     for (; g->current < g->session.n_prompts; g->current++, g->begun = false) {
         struct sequence *q = &g->seqs[g->current];
         if (g->session.settings->json) {
-            if (!q->finished) return ERR_NONE;
+            if (!q->said.finished) return ERR_NONE;
             TRY(output_json(sequence_json(g, g->current), false, err));
             continue;
         }
-        if (q->n > 0 || q->finished) progress_bar_erase(&g->session.bar);
+        if (q->said.n > 0 || q->said.finished) progress_bar_erase(&g->session.bar);
         if (!g->begun && g->session.n_prompts > 1)
             TRY(output_printf(err, "== %u ==\n", g->current + 1));
         g->begun = true;
-        if (q->n > q->shown) TRY(output_write(q->text + q->shown, q->n - q->shown, err));
-        q->shown = q->n;
-        if (!q->finished) return ERR_NONE;
+        if (q->said.n > q->shown)
+            TRY(output_write(q->said.text + q->shown, q->said.n - q->shown, err));
+        q->shown = q->said.n;
+        if (!q->said.finished) return ERR_NONE;
         TRY(output_write("\n", 1, err));
     }
     return ERR_NONE;
@@ -173,7 +91,7 @@ static void print_top_probs(const struct generation *g, const struct line_event 
     uint32_t n = g->session.settings->sampling.top_probs;
     if (n == 0 || head == NULL) return;
     if (n > head->n) n = head->n;
-    fprintf(stderr, "%u.%zu:", ev->request + 1, g->seqs[ev->request].ids.n);
+    fprintf(stderr, "%u.%zu:", ev->request + 1, g->seqs[ev->request].said.ids.n);
     for (uint32_t k = 0; k < n; k++) {
         char piece[128], quoted[256];
         size_t len = tokenizer_piece(g->session.tokenizer, head->ids[k], true, piece, sizeof piece);
@@ -195,7 +113,7 @@ static void show_prefill(struct generation *g, const struct line_event *ev)
         total += g->session.prompts[i].n;
         done += g->seqs[i].first_ns != 0 ? g->session.prompts[i].n : g->seqs[i].prefilled;
     }
-    if (g->seqs[0].n == 0) progress_bar_show(&g->session.bar, "prompt", done, total);
+    if (g->seqs[0].said.n == 0) progress_bar_show(&g->session.bar, "prompt", done, total);
 }
 
 static void note_time(struct generation *g, struct sequence *q)
@@ -210,16 +128,12 @@ static void note_time(struct generation *g, struct sequence *q)
 static int take_token(struct generation *g, const struct line_event *ev, struct err *err)
 {
     struct sequence *q = &g->seqs[ev->request];
-    if (q->stopped) return ERR_NONE;
+    if (q->said.stopped) return ERR_NONE;
     note_time(g, q);
     if (g->session.settings->sampling.top_probs > 0) progress_bar_erase(&g->session.bar);
     print_top_probs(g, ev);
-    TRY(token_list_push(&q->ids, ev->token, err));
-    const char *text;
-    size_t len;
-    TRY(detokenizer_push(q->detokenizer, ev->token, &text, &len, err));
-    TRY(match_text(q, text, len, err));
-    if (q->stopped) line_cancel(g->session.line, ev->request);
+    TRY(continuation_push(&q->said, ev->token, err));
+    if (q->said.stopped) line_cancel(g->session.line, ev->request);
     return show_text(g, err);
 }
 
@@ -233,10 +147,7 @@ static int take_event(struct generation *g, const struct line_event *ev, struct 
     case LINE_EVENT_TOKEN:
         return take_token(g, ev, err);
     case LINE_EVENT_FINISHED:
-        q->finish = ev->finish;
-        q->finished = true;
-        if (ev->token >= 0) TRY(token_list_push(&q->ids, ev->token, err));
-        TRY(finish_text(q, err));
+        TRY(continuation_finish(&q->said, ev, err));
         return show_text(g, err);
     case LINE_EVENT_SCORES:
         break;
@@ -254,12 +165,11 @@ static bool is_end(const void *ctx, int32_t token)
 static int submit(struct generation *g, uint32_t i, struct err *err)
 {
     const struct session *s = &g->session;
-    const int32_t n = s->settings->n_tokens;
     const struct line_request r = {
         .prompt = s->prompts[i].ids,
         .n_prompt = (uint32_t)s->prompts[i].n,
         .sampling = g->sampling,
-        .max_tokens = n < 0 ? UINT32_MAX : (uint32_t)n,
+        .max_tokens = s->settings->n_tokens < 0 ? UINT32_MAX : (uint32_t)s->settings->n_tokens,
         .is_end = s->settings->ignore_eos ? NULL : is_end,
         .is_end_ctx = s->tokenizer,
     };
@@ -278,12 +188,13 @@ static int prepare(struct generation *g, uint32_t *n_ctx, struct err *err)
     uint64_t longest = 0;
     for (uint32_t i = 0; i < s->n_prompts; i++)
         if (s->prompts[i].n > longest) longest = s->prompts[i].n;
-    const int32_t n = s->settings->n_tokens;
-    *n_ctx = session_context(s, longest + (n < 0 ? UNTIL_FULL_MAX : (uint64_t)n));
+    *n_ctx = session_context(s, longest + session_tokens_max(s, s->settings->n_tokens));
     TRY(session_check_prompts(s, *n_ctx, err));
     g->seqs = calloc(s->n_prompts, sizeof *g->seqs);
     CHECK(g->seqs != NULL, err, ERR_MEMORY, "no memory for %u sequences", s->n_prompts);
-    for (uint32_t i = 0; i < s->n_prompts; i++) TRY(open_sequence(g, i, err));
+    for (uint32_t i = 0; i < s->n_prompts; i++)
+        TRY(continuation_open(&g->seqs[i].said, s->tokenizer, s->prompts[i].ids, s->prompts[i].n,
+                              s->settings->stops.items, s->settings->stops.n, err));
     if (g->sampling.temperature > 0 && !s->settings->quiet)
         fprintf(stderr, "seed %" PRIu64 "\n", g->sampling.seed);
     return ERR_NONE;
@@ -311,9 +222,13 @@ static int run(struct generation *g, const struct settings *settings,
 int generate_run(const struct settings *settings, const struct line_starter *starter,
                  struct err *err)
 {
+    if (settings->batch != NULL) return batch_run(settings, starter, err);
+    CHECK(settings->out == NULL, err, ERR_USAGE,
+          "-o goes with --batch: the text comes on standard output");
     struct generation g = {0};
     int rc = run(&g, settings, starter, err);
-    for (uint32_t i = 0; g.seqs != NULL && i < g.session.n_prompts; i++) close_sequence(&g.seqs[i]);
+    for (uint32_t i = 0; g.seqs != NULL && i < g.session.n_prompts; i++)
+        continuation_close(&g.seqs[i].said);
     free(g.seqs);
     free(g.bias);
     session_close(&g.session);

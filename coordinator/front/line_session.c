@@ -100,6 +100,12 @@ uint32_t session_context(const struct session *s, uint64_t needed)
     return needed < trained ? (uint32_t)needed : trained;
 }
 
+uint32_t session_tokens_max(const struct session *s, int32_t n)
+{
+    if (n >= 0) return (uint32_t)n;
+    return s->settings->ctx != 0 ? UINT32_MAX : SESSION_UNTIL_FULL_MAX;
+}
+
 int session_check_prompts(const struct session *s, uint32_t n_ctx, struct err *err)
 {
     for (uint32_t i = 0; i < s->n_prompts; i++)
@@ -168,6 +174,14 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
     s->times.ready_ns = session_now_ns();
     s->times.load_ns = s->times.ready_ns - began_ns;
     return ERR_NONE;
+}
+
+int session_dismiss(struct session *s, struct err *err)
+{
+    line_catch_signals();
+    log_set_who("coordinator");
+    TRY(s->starter->start(s->starter->ctx, s->settings, &s->link, err));
+    return line_dismiss(s->link, err);
 }
 
 static int write_trace(struct session *s, struct err *err)

@@ -47,11 +47,21 @@ int session_read_prompts(struct session *s, struct err *err);
 uint32_t session_context(const struct session *s, uint64_t needed);
 int session_check_prompts(const struct session *s, uint32_t n_ctx, struct err *err);
 
+/* session_tokens_max() - what -n N, or a request's own number, allows: for -1 as many as --ctx has
+ * room for, or SESSION_UNTIL_FULL_MAX. */
+enum { SESSION_UNTIL_FULL_MAX = 4096 };
+uint32_t session_tokens_max(const struct session *s, int32_t n);
+
 /* session_start() - let the workers begin and open the line, with a progress bar while they load.
  */
 int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err *err);
 
-/* session_finish() - stop the line; then, unless -q, who did what, and how fast; and what --stats and
+/* session_dismiss() - in place of session_start(), where there is no work: the workers load
+ * nothing. */
+int session_dismiss(struct session *s, struct err *err);
+
+/* session_finish() - stop the line; then, unless -q, who did what, and how fast; and what --stats
+ * and
  * --trace asked for. */
 int session_finish(struct session *s, struct err *err);
 

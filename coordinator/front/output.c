@@ -59,6 +59,17 @@ json_t *output_json_text(const char *text, size_t len)
     return whole;
 }
 
+json_t *output_json_ids(const int32_t *ids, size_t n)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(array, json_integer(ids[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    return array;
+}
+
 /* utf8_length() - bytes of the valid character at text, 0 where there is none. */
 static size_t utf8_length(const unsigned char *text, size_t len)
 {

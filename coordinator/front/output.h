@@ -25,6 +25,9 @@ int output_json(json_t *root, bool pretty, struct err *err);
  */
 json_t *output_json_text(const char *text, size_t len);
 
+/* output_json_ids() - a JSON array of numbers. NULL: no memory. */
+json_t *output_json_ids(const int32_t *ids, size_t n);
+
 /* output_quote() - text[0..len) in quotes, with control characters, quotes, backslashes and stray
  * bytes escaped. Cut to fit into out[size]; returns out. */
 const char *output_quote(const char *text, size_t len, char *out, size_t size);

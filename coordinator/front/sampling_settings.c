@@ -62,8 +62,7 @@ static int read_biases(const struct settings *s, const struct tokenizer *t, int3
     return ERR_NONE;
 }
 
-/* draw_seed() - 53 bits, so that it survives every JSON reader. */
-static int draw_seed(uint64_t *seed, struct err *err)
+int sampling_settings_draw_seed(uint64_t *seed, struct err *err)
 {
     CHECK(getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed, err, ERR_UNSUPPORTED,
           "the system gives no random seed (%s): give --seed", strerror(errno));
@@ -90,6 +89,6 @@ int sampling_settings_read(const struct settings *s, const struct tokenizer *t, 
     if (out->temperature <= 0)
         warn_of_greedy(s);
     else if (!s->seed_given)
-        TRY(draw_seed(&out->seed, err));
+        TRY(sampling_settings_draw_seed(&out->seed, err));
     return ERR_NONE;
 }

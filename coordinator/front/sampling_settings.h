@@ -16,4 +16,8 @@
 int sampling_settings_read(const struct settings *s, const struct tokenizer *t, int32_t n_vocab,
                            struct sampling *out, struct logit_bias **bias, struct err *err);
 
+/* sampling_settings_draw_seed() - 53 bits, so that it survives every JSON reader. ERR_UNSUPPORTED:
+ * the system gives none. */
+int sampling_settings_draw_seed(uint64_t *seed, struct err *err);
+
 #endif

@@ -148,4 +148,13 @@ void line_close(struct line *ln); /* NULL is allowed */
  * ERR_RANK when a worker turns out to be dead (mpirun sends SIGTERM then). Process-wide; call once. */
 void line_catch_signals(void);
 
+/* line_catch_finish() - from now on SIGUSR1, which a batch system sends some time before it ends a job, is noted.
+ * line_should_finish() - it came: what is under way may end, and nothing new should begin. Process-wide. */
+void line_catch_finish(void);
+bool line_should_finish(void);
+
+/* line_dismiss() - in place of line_open(), where it turns out that there is no work: the workers end in good order
+ * and load nothing. Errors as those of line_open(). */
+int line_dismiss(struct link *l, struct err *err);
+
 #endif

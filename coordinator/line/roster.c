@@ -29,7 +29,7 @@ struct roster {
     uint64_t opened_ns, polled_ns;
 };
 
-static volatile sig_atomic_t signal_caught;
+static volatile sig_atomic_t signal_caught, finish_asked;
 
 static void on_signal(int number)
 {
@@ -42,6 +42,24 @@ void line_catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+static void on_finish(int number)
+{
+    (void)number;
+    finish_asked = 1;
+}
+
+void line_catch_finish(void)
+{
+    struct sigaction action = {.sa_handler = on_finish, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+bool line_should_finish(void)
+{
+    return finish_asked != 0;
 }
 
 static uint64_t now_ns(void)
@@ -358,4 +376,18 @@ void roster_stop(struct roster *r, uint64_t idle_ns)
     }
     for (uint64_t begin = now_ns(); link_pending_sends(r->link) > 0 && now_ns() - begin < 500000000u;)
         link_wait(r->link, 1000);
+}
+
+/* A worker must be heard of before it is told to stop: until then it may still be on its way into the line. */
+int line_dismiss(struct link *l, struct err *err)
+{
+    struct journal *journal;
+    struct roster *r = NULL;
+    TRY(journal_open(&journal, (uint32_t)link_size(l) - 1, JOURNAL_SHORT, err));
+    int rc = roster_open(&r, l, journal, err);
+    if (rc == ERR_NONE) rc = roster_await(r, ROSTER_HELLO, NULL, NULL, err);
+    if (r != NULL) roster_stop(r, 0);
+    roster_close(r);
+    journal_close(journal);
+    return rc;
 }

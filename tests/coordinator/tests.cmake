@@ -10,3 +10,4 @@ tandem_test(test_options unit SOURCES coordinator/test_options.c LINK coordinato
 tandem_test(test_front unit SOURCES coordinator/test_front.c LINK coordinator_front PkgConfig::JANSSON)
 tandem_test(test_capacity unit SOURCES coordinator/test_capacity.c LINK coordinator_line)
 tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coordinator_line)
+tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_front PkgConfig::JANSSON)

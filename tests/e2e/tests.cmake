@@ -18,6 +18,7 @@ function(tandem_script name label seconds script)
 endfunction()
 
 tandem_script(e2e_generate end-to-end 600 test_generate.sh)
+tandem_script(e2e_batch end-to-end 300 test_batch.sh)
 tandem_script(e2e_counts end-to-end 300 test_counts.sh)
 tandem_script(e2e_hostile end-to-end 300 test_hostile.sh)
 # No mpirun in it: by this label run.sh takes it under the sanitizers, too.
