@@ -6,7 +6,7 @@
 static const struct command commands[] = {
     {
         .name = "generate",
-        .usage = "-m MODEL [-p PROMPT | -f FILE | --batch FILE.jsonl -o OUT.jsonl] [options]",
+        .usage = "-m MODEL [-p PROMPT | -f FILE | --batch FILE -o OUT] [options]",
         .summary = "continue prompts, from the command line or from a file of requests",
         .details =
             "Continues each prompt with text, which goes to standard output as it comes and ends "

@@ -8,6 +8,7 @@
  * worker/worker. */
 #include "coordinator/commands.h"
 #include "engine/log.h"
+#include "engine/state_dump.h"
 #include "proto/link.h"
 #include "worker/kernel_bench.h"
 #include "worker/requantize.h"
@@ -268,7 +269,8 @@ static int print_information(const struct command *command, const struct setting
 
 static int run(int rank, const struct command *command, const struct settings *s)
 {
-    if (s->verbose) log_set_level(LOG_INFO);
+    state_dump_catch();
+    if (s->verbose || s->log_json) log_set_level(LOG_INFO);
     if (s->quiet) log_set_level(LOG_ERROR);
     if (command == NULL || s->help || s->version)
         return rank == 0 ? print_information(command, s) : 0;
@@ -280,7 +282,9 @@ static int run(int rank, const struct command *command, const struct settings *s
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write that meets it */
-    signal(SIGUSR1, SIG_IGN); /* mpirun passes it on to all ranks; the one that it is for catches it */
+    /* mpirun passes these on to all ranks; who they are for catches them. */
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
     err_set_bug_hook(on_bug);
     const int rank = rank_of_environment();
     const struct command *command;
@@ -288,6 +292,7 @@ int main(int argc, char **argv)
     struct err err;
     int rc = commands_parse(argc, argv, &command, &settings, &err);
     int status = err_exit_status((enum err_code)rc);
+    if (settings.log_json) log_set_json(rank);
     if (rc == ERR_NONE)
         status = run(rank, command, &settings);
     else if (rank == 0)

@@ -13,6 +13,9 @@ static const struct option general_rows[] = {
     {"help", 'h', OPTION_FLAG, AT(help), .help = "say this, and end"},
     {"version", 0, OPTION_FLAG, AT(version), .help = "say which version this is, and end"},
     {"verbose", 'v', OPTION_FLAG, AT(verbose), .help = "say more on standard error, with counts"},
+    {"log-json", 0, OPTION_FLAG, AT(log_json),
+     .help = "what goes to standard error is a JSON object a line: time, level, rank, host, who, "
+             "event, text"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "say nothing on standard error but errors"},
 };
 GROUP(group_general, general_rows, "General");
@@ -44,6 +47,8 @@ static const struct option line_rows[] = {
      .help = "layers of each stage, by hand"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
      .help = "how far a waiting rank may back off"},
+    {"stall-timeout", 0, OPTION_F32, AT(stall_timeout_s), .value = "SECONDS", .min = 1, .max = 3600,
+     .help = "a rank that says nothing for so long has stalled, and ends the line"},
     {"link-emulate", 0, OPTION_TEXT, AT(link_emulate), .value = "DELAY,RATE", .unset = "off",
      .help = "delay and pace the batches of every hop as a slower wire would: 50us,1gbit or 50us or "
              ",1gbit; control messages stay as fast as they are"},
@@ -250,7 +255,11 @@ GROUP(group_quantize, quantize_rows, "Output");
 
 struct settings settings_default(void)
 {
-    struct settings s = {.sampling = sampling_default(), .n_tokens = 128, .repeat = 5, .grace_s = 30};
+    struct settings s = {.sampling = sampling_default(),
+                         .n_tokens = 128,
+                         .repeat = 5,
+                         .grace_s = 30,
+                         .stall_timeout_s = 4.5F};
     return s;
 }
 

@@ -14,7 +14,7 @@ enum { LOGIT_TOP_MAX = 1024, STAGES_MAX = 1023, SEQUENCES_MAX = 32 };
 /* Texts point into argv. */
 struct settings {
     const char *model; /* first, so that no other member has offset 0: see option.given_offset */
-    bool help, version, verbose, quiet;
+    bool help, version, verbose, quiet, log_json;
 
     /* the line */
     uint32_t ctx;                    /* 0: as much as the work needs */
@@ -23,6 +23,7 @@ struct settings {
     int kv;   /* enum kv_format */
     int matmul; /* enum matmul_choice */
     int idle; /* enum link_idle */
+    float stall_timeout_s;
     const char *link_emulate;
     struct link_emulation emulation; /* what link_emulate says */
     bool stats, trace_layers;
@@ -69,8 +70,8 @@ struct settings {
 };
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
-    group_sampling, group_generate, group_batch, group_logits, group_tokenize, group_detokenize, group_inspect,
-    group_perplexity, group_bench, group_synth, group_quantize;
+    group_sampling, group_generate, group_batch, group_logits, group_tokenize, group_detokenize,
+    group_inspect, group_perplexity, group_bench, group_synth, group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */
 struct settings settings_default(void);

@@ -1,11 +1,18 @@
 /* log - see log.h. */
 #include "engine/log.h"
 
+#include <ctype.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static enum log_level level_max = LOG_WARN;
+static bool as_json;
+static int own_rank;
 static _Thread_local char who[ERR_WHO_MAX] = "tandem";
 
 void log_set_level(enum log_level level)
@@ -16,6 +23,17 @@ void log_set_level(enum log_level level)
 enum log_level log_get_level(void)
 {
     return level_max;
+}
+
+void log_set_json(int rank)
+{
+    as_json = true;
+    own_rank = rank;
+}
+
+bool log_is_json(void)
+{
+    return as_json;
 }
 
 void log_set_who(const char *fmt, ...)
@@ -31,36 +49,97 @@ const char *log_who(void)
     return who;
 }
 
-static void write_line(const char *name, const char *fmt, va_list args)
+/* ---- JSON ---- */
+
+/* text_json() - of any bytes: a file's name may be no UTF-8. */
+static json_t *text_json(const char *text)
 {
-    char line[ERR_TEXT_MAX + sizeof who + 8];
-    int head = snprintf(line, sizeof line, "%s: ", name);
-    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, args);
-    size_t len = (size_t)head + (body < 0 ? 0 : (size_t)body);
-    if (len > sizeof line - 2) len = sizeof line - 2;
-    line[len++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, len);
+    char plain[ERR_TEXT_MAX];
+    json_t *whole = json_string(text);
+    if (whole != NULL) return whole;
+    snprintf(plain, sizeof plain, "%s", text);
+    for (char *c = plain; *c != '\0'; c++)
+        if ((unsigned char)*c >= 0x80) *c = '?';
+    return json_string(plain);
+}
+
+static void time_text(char *text, size_t size)
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(text, size, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + n, size - n, ".%03ldZ", now.tv_nsec / 1000000);
+}
+
+/* line_json() - NULL: no memory. Rank and host are those of "worker 3 @node07, layers 16..23", or
+ * else of this process. */
+static char *line_json(enum log_level level, const char *name, const char *event, const char *text)
+{
+    static const char *const levels[] = {"info", "error", "warn", "info", "debug"};
+    int rank;
+    char host[256] = "", when[48];
+    time_text(when, sizeof when);
+    if (sscanf(name, "worker %d @%255[^, :]", &rank, host) != 2) {
+        rank = own_rank;
+        if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    }
+    json_t *root = json_pack("{s:s, s:s, s:i, s:o, s:o, s:s, s:o}", "time", when, "level",
+                             levels[level], "rank", rank, "host", text_json(host), "who",
+                             text_json(name), "event", event, "text", text_json(text));
+    char *line = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return line;
+}
+
+/* ---- lines ---- */
+
+static void write_line(enum log_level level, const char *name, const char *event, const char *text)
+{
+    char line[ERR_TEXT_MAX + sizeof who + 8],
+        *json = as_json ? line_json(level, name, event, text) : NULL;
+    size_t len = 0;
+    if (json != NULL) {
+        len = strlen(json);
+        json[len++] = '\n'; /* in place of the NUL */
+    } else {
+        len = (size_t)snprintf(line, sizeof line - 1, "%.95s: %s", name, text);
+        line[len++] = '\n';
+    }
+    ssize_t written = write(STDERR_FILENO, json != NULL ? json : line, len);
     (void)written; /* There is nowhere left to report a lost error line. */
+    free(json);
+}
+
+static void format_line(enum log_level level, const char *event, const char *fmt, va_list args)
+{
+    char text[ERR_TEXT_MAX];
+    if (level > level_max) return;
+    vsnprintf(text, sizeof text, fmt, args);
+    write_line(level, who, event, text);
+}
+
+void log_event(enum log_level level, const char *event, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    format_line(level, event, fmt, args);
+    va_end(args);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-    if (level > level_max) return;
     va_list args;
     va_start(args, fmt);
-    write_line(who, fmt, args);
-    va_end(args);
-}
-
-static void write_text(const char *name, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    write_line(name, fmt, args);
+    format_line(level, "note", fmt, args);
     va_end(args);
 }
 
 void log_error(const struct err *err)
 {
-    write_text(err->who[0] != '\0' ? err->who : who, "%s", err->text);
+    char event[32];
+    snprintf(event, sizeof event, "%s", err_code_name(err->code));
+    for (char *c = event; *c != '\0'; c++) *c = (char)tolower(*c);
+    write_line(LOG_ERROR, err->who[0] != '\0' ? err->who : who, event, err->text);
 }

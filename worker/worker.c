@@ -6,6 +6,8 @@
 #include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/stage.h"
+#include "engine/state_dump.h"
+#include "proto/beat_text.h"
 #include "proto/codec.h"
 #include "proto/stage_bytes.h"
 #include "worker/exec.h"
@@ -13,6 +15,7 @@
 #include "worker/ledger.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,15 +36,17 @@ struct worker {
     struct stage_sizes sizes; /* of what is around the stage */
     struct fault_plan fault;
     char host[256];
-    uint32_t stage_index;
+    uint32_t layer_first;
     bool is_last;
     bool stopped;
     struct msg_heartbeat beat;
     uint64_t beat_ns; /* when the last one was sent */
+    uint64_t began_ns;
     struct ledger ledger;
     bool trace_layers;
     uint64_t stop_idle_ns; /* what STOP said */
     uint64_t wall_ns;      /* of run_line() */
+    unsigned dumps_seen;   /* see engine/state_dump */
 };
 
 static int send_control(struct worker *w, const struct message *m, struct err *err)
@@ -54,11 +59,33 @@ static int send_control(struct worker *w, const struct message *m, struct err *e
     return link_send(w->link, LINK_CONTROL, 0, len, err);
 }
 
+/* doing() - what this worker does, and for how long. */
+static const char *doing(const struct worker *w, char *text, size_t size)
+{
+    char beat[BEAT_TEXT_MAX];
+    const uint64_t since_ns = w->beat.state == WORKER_LOADING ? w->began_ns : w->ledger.mark_ns;
+    snprintf(text, size, "%s, for %.2f s", beat_describe(&w->beat, beat),
+             (double)(ledger_now_ns() - since_ns) * 1e-9);
+    return text;
+}
+
+static void log_state(const struct worker *w)
+{
+    char text[BEAT_TEXT_MAX + 32];
+    const struct ledger *g = &w->ledger;
+    log_event(LOG_ASKED, "state",
+              "%s; %llu batches of %llu rows are done, %u messages leave, %llu accounts wait",
+              doing(w, text, sizeof text), (unsigned long long)g->batches,
+              (unsigned long long)g->rows, link_pending_sends(w->link),
+              (unsigned long long)(g->next_account - g->first_account));
+}
+
 /* pulse() - a sign of life, where one is due, or where it is full of accounts. Losing one is no
  * error: what it carried goes with the next. */
 static void pulse(struct worker *w)
 {
     uint64_t now = ledger_now_ns();
+    if (state_dump_is_due(&w->dumps_seen)) log_state(w);
     if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u && !ledger_is_due(&w->ledger)) return;
     size_t capacity, len;
     uint8_t *frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity);
@@ -279,7 +306,7 @@ static int open_data(struct worker *w, const struct msg_load *load, struct err *
 /* open_share() - open the stage and its buffers as the coordinator asked. */
 static int open_share(struct worker *w, const struct msg_load *load, struct err *err)
 {
-    w->stage_index = load->stage;
+    w->layer_first = load->layer_first;
     w->is_last = load->layer_end == w->model->hp.n_layer;
     w->trace_layers = load->trace_layers != 0;
     log_set_who("worker %d @%s, layers %u..%u", link_rank(w->link), w->host, load->layer_first,
@@ -354,6 +381,7 @@ static int compute_batch(struct worker *w, const struct msg_batch *b, const stru
 {
     w->beat.state = WORKER_FORWARD;
     w->beat.batch_id = b->id;
+    w->beat.layer = w->layer_first;
     TRY(fault_act(&w->fault, b->batch.n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE,
                   pulse_while_delayed, w, err));
     TRY(fault_act(&w->fault, FAULT_COMPUTE, pulse_while_delayed, w, err));
@@ -470,8 +498,13 @@ static void report_error(struct worker *w, const struct err *err)
 {
     if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, NULL) != ERR_NONE)
         return;
+    char text[ERR_TEXT_MAX], at_work[BEAT_TEXT_MAX + 32];
+    if (w->beat.state == 0) /* before its HELLO */
+        snprintf(text, sizeof text, "%.380s", err->text);
+    else
+        snprintf(text, sizeof text, "%.380s (%s)", err->text, doing(w, at_work, sizeof at_work));
     struct message m = {.type = MESSAGE_ERROR,
-                        .u.error = {.code = (uint32_t)err->code, .text = err->text}};
+                        .u.error = {.code = (uint32_t)err->code, .text = text}};
     if (send_control(w, &m, NULL) != ERR_NONE) return;
     uint64_t begin = ledger_now_ns();
     bool have_load;
@@ -496,6 +529,7 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
     struct worker *w = calloc(1, sizeof *w);
     CHECK(w != NULL, err, ERR_MEMORY, "no memory for a worker");
     w->link = l;
+    w->began_ns = ledger_now_ns();
     if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
     log_set_who("worker %d @%s", link_rank(l), w->host);
 

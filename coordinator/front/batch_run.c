@@ -218,8 +218,9 @@ static void heed_signal(struct batch_work *b)
         b->ending = true;
         b->end_ns = now + (uint64_t)((double)b->session.settings->grace_s * 1e9);
         progress_bar_erase(&b->session.bar);
-        log_line(LOG_WARN, "SIGUSR1: %u requests under way have %g s to end, no other begins",
-                 b->n_busy, (double)b->session.settings->grace_s);
+        log_event(LOG_WARN, "finish",
+                  "SIGUSR1: %u requests under way have %g s to end, no other begins", b->n_busy,
+                  (double)b->session.settings->grace_s);
     }
     if (now < b->end_ns || b->cancelled) return;
     b->cancelled = true;

@@ -10,6 +10,7 @@
 #include "coordinator/front/output.h"
 #include "coordinator/front/sampling_settings.h"
 #include "engine/fmath.h"
+#include "engine/log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -179,6 +180,14 @@ static int submit(struct generation *g, uint32_t i, struct err *err)
     return ERR_NONE;
 }
 
+static void say_seed(uint64_t seed)
+{
+    if (log_is_json())
+        log_event(LOG_INFO, "seed", "%" PRIu64, seed);
+    else
+        fprintf(stderr, "seed %" PRIu64 "\n", seed);
+}
+
 static int prepare(struct generation *g, uint32_t *n_ctx, struct err *err)
 {
     struct session *s = &g->session;
@@ -195,8 +204,7 @@ static int prepare(struct generation *g, uint32_t *n_ctx, struct err *err)
     for (uint32_t i = 0; i < s->n_prompts; i++)
         TRY(continuation_open(&g->seqs[i].said, s->tokenizer, s->prompts[i].ids, s->prompts[i].n,
                               s->settings->stops.items, s->settings->stops.n, err));
-    if (g->sampling.temperature > 0 && !s->settings->quiet)
-        fprintf(stderr, "seed %" PRIu64 "\n", g->sampling.seed);
+    if (g->sampling.temperature > 0 && !s->settings->quiet) say_seed(g->sampling.seed);
     return ERR_NONE;
 }
 

@@ -22,7 +22,7 @@ int session_open(struct session *s, const struct settings *settings,
                  const struct line_starter *starter, struct err *err)
 {
     *s = (struct session){.settings = settings, .starter = starter};
-    progress_bar_open(&s->bar, !settings->quiet);
+    progress_bar_open(&s->bar, !settings->quiet && !settings->log_json);
     TRY(model_open(&s->model, settings->model, err));
     return tokenizer_open(&s->tokenizer, s->model->file, NULL, err);
 }
@@ -162,6 +162,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .threads = set->threads,
         .kv = (enum kv_format)set->kv,
         .matmul = (enum matmul_choice)set->matmul,
+        .stall_ms = (uint32_t)(set->stall_timeout_s * 1000),
         .measure = s->measures || set->stats || set->trace != NULL,
         .trace_layers = set->trace != NULL && set->trace_layers,
         .shuffle_blocks = set->shuffle_blocks,
@@ -173,6 +174,9 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
     progress_bar_erase(&s->bar);
     s->times.ready_ns = session_now_ns();
     s->times.load_ns = s->times.ready_ns - began_ns;
+    log_event(LOG_INFO, "ready", "%u stages of %u layers, context %u, loaded in %.3f s",
+              line_stage_count(s->line), s->model->hp.n_layer, line_n_ctx(s->line),
+              (double)s->times.load_ns * 1e-9);
     return ERR_NONE;
 }
 
@@ -192,12 +196,22 @@ static int write_trace(struct session *s, struct err *err)
     return trace_file_write(file, s->settings->trace, s->line, s->model->hp.n_layer, err);
 }
 
+static void log_done(const struct session *s)
+{
+    const struct line_counts counts = line_counts(s->line);
+    log_event(LOG_INFO, "done", "%llu prompt tokens, %llu tokens of text in %.3f s; %llu batches",
+              (unsigned long long)counts.prompt_tokens, (unsigned long long)counts.tokens,
+              (double)(s->times.done_ns - s->times.ready_ns) * 1e-9,
+              (unsigned long long)counts.batches);
+}
+
 int session_finish(struct session *s, struct err *err)
 {
     progress_bar_erase(&s->bar);
     s->times.done_ns = session_now_ns();
     TRY(line_stop(s->line, err));
-    if (!s->settings->quiet && !s->measures)
+    log_done(s);
+    if (!s->settings->quiet && !s->settings->log_json && !s->measures)
         line_report_print(s->line, &s->times, s->settings->verbose);
     if (s->settings->stats) TRY(stats_report_print(s->line, err));
     return write_trace(s, err);

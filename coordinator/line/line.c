@@ -3,11 +3,13 @@
 
 #include "coordinator/line/capacity.h"
 #include "coordinator/line/journal.h"
+#include "coordinator/line/line_state.h"
 #include "coordinator/line/overlap.h"
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/roster.h"
 #include "coordinator/line/scheduler.h"
 #include "engine/log.h"
+#include "engine/state_dump.h"
 #include "engine/plan.h"
 #include "proto/frame_sizes.h"
 
@@ -34,6 +36,7 @@ struct line {
     struct line_limits limits;
     enum isa isa;
     bool stopped, measure;
+    unsigned dumps_seen; /* see engine/state_dump */
     uint64_t opened_ns, stopped_ns;
     uint64_t idle_since_ns; /* 0: a request is there */
     struct line_counts counts;
@@ -160,10 +163,11 @@ static void tell_memory(struct line *ln, uint32_t stage)
     struct footprint need = capacity_need(ln->model, ln->ranges[stage], &ln->limits);
     const char *name;
     uint64_t may = capacity_bound(&m->hello, &name);
-    log_line(LOG_INFO, "worker %d @%s, layers %u..%u: needs %.1f MiB (tensors %.1f, KV %.1f, buffers %.1f), may use %.1f (%s)",
-             m->rank, m->host, ln->ranges[stage].first, ln->ranges[stage].end - 1,
-             (double)capacity_total(&need) / (1 << 20), (double)need.weights / (1 << 20), (double)need.kv / (1 << 20),
-             (double)need.buffers / (1 << 20), (double)may / (1 << 20), name);
+    log_event(LOG_INFO, "memory",
+              "worker %d @%s, layers %u..%u: needs %.1f MiB (tensors %.1f, KV %.1f, buffers %.1f), may use %.1f (%s)",
+              m->rank, m->host, ln->ranges[stage].first, ln->ranges[stage].end - 1,
+              (double)capacity_total(&need) / (1 << 20), (double)need.weights / (1 << 20), (double)need.kv / (1 << 20),
+              (double)need.buffers / (1 << 20), (double)may / (1 << 20), name);
 }
 
 /* check_memory() - nobody is asked to load what does not fit. */
@@ -235,7 +239,7 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
     enum journal_depth depth = config->measure ? JOURNAL_LONG : JOURNAL_SHORT;
     if (config->trace_layers) depth = JOURNAL_LAYERS;
     int rc = journal_open(&ln->journal, ln->n_stages, depth, err);
-    if (rc == ERR_NONE) rc = roster_open(&ln->roster, l, ln->journal, err);
+    if (rc == ERR_NONE) rc = roster_open(&ln->roster, l, ln->journal, config->stall_ms, err);
     if (rc == ERR_NONE) rc = assemble(ln, config, err);
     if (rc == ERR_NONE) rc = open_stations(ln, config, err);
     if (rc != ERR_NONE) {
@@ -396,6 +400,12 @@ static bool next_finished(struct line *ln, struct line_event *ev)
     return true;
 }
 
+static void log_state(const struct line *ln)
+{
+    const struct line_counts counts = line_counts(ln);
+    line_state_log(ln->scheduler, ln->pipeline, &counts);
+}
+
 int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *err)
 {
     enum { WAIT_US = 50000 };
@@ -412,6 +422,7 @@ int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *er
             return ERR_NONE;
         }
         TRY(roster_poll(ln->roster, err));
+        if (state_dump_is_due(&ln->dumps_seen)) log_state(ln);
         TRY(launch(ln, err));
         TRY(receive(ln, err));
         if (!ln->holds_result) link_wait(ln->link, WAIT_US);

@@ -20,6 +20,8 @@
 
 struct line;
 
+enum { STALL_MS_DEFAULT = 4500 }; /* named within 5 s */
+
 struct line_config {
     const struct model *model; /* outlives the line */
     const char *split;         /* "3,3,2" or NULL: by bytes */
@@ -31,6 +33,7 @@ struct line_config {
     uint32_t threads;          /* of each stage; 0: each stage's share of its CPUs */
     enum kv_format kv;
     enum matmul_choice matmul;
+    uint32_t stall_ms;  /* a worker that is silent for so long has stalled; 0: STALL_MS_DEFAULT */
     bool measure;      /* keep the account of every batch and compare clocks: line_stats, the trace */
     bool trace_layers; /* and when each layer began; costs a little time in each layer */
     bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */

@@ -2,6 +2,9 @@
 #include "coordinator/line/roster.h"
 
 #include "coordinator/line/line.h"
+#include "engine/log.h"
+#include "engine/state_dump.h"
+#include "proto/beat_text.h"
 #include "proto/codec.h"
 
 #include <errno.h>
@@ -14,7 +17,6 @@
 
 enum {
     HELLO_WAIT_MS = 60000, /* a worker that opens a model on a slow disk cannot speak meanwhile */
-    STALL_MS = 4500, /* named within 5 s */
     SUSPECT_MS = 2 * HEARTBEAT_MS + 50, /* silent for so long: worth a look */
     ABSENCE_MS = 1000, /* the coordinator itself was away: nobody is to blame for that time */
 };
@@ -26,6 +28,8 @@ struct roster {
     uint32_t n;
     struct member *members;
     char host[256];
+    uint32_t stall_ms;
+    unsigned dumps_seen; /* see engine/state_dump */
     uint64_t opened_ns, polled_ns;
 };
 
@@ -69,12 +73,13 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int roster_open(struct roster **out, struct link *l, struct journal *journal, struct err *err)
+int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err)
 {
     struct roster *r = calloc(1, sizeof *r);
     CHECK(r != NULL, err, ERR_MEMORY, "no memory for the roster");
     r->link = l;
     r->journal = journal;
+    r->stall_ms = stall_ms > 0 ? stall_ms : STALL_MS_DEFAULT;
     r->n = (uint32_t)link_size(l) - 1;
     r->members = calloc(r->n, sizeof *r->members);
     int rc = r->members != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
@@ -211,18 +216,21 @@ static int take_messages(struct roster *r, struct err *err)
     }
 }
 
-static void describe(const struct member *m, char *text, size_t size)
+/* describe() - before READY the heartbeats of a worker may be those of an earlier state. */
+static const char *describe(const struct member *m, char text[BEAT_TEXT_MAX])
 {
-    switch (m->answered[ROSTER_READY] ? m->beat.state : WORKER_LOADING) {
-    case WORKER_FORWARD:
-        snprintf(text, size, "in batch %llu at layer %u", (unsigned long long)m->beat.batch_id, m->beat.layer);
-        return;
-    case WORKER_IDLE:
-        snprintf(text, size, "while waiting for a batch");
-        return;
-    default:
-        snprintf(text, size, "while loading (%llu of %llu MB)", (unsigned long long)(m->beat.done >> 20),
-                 (unsigned long long)(m->beat.total >> 20));
+    struct msg_heartbeat beat = m->beat;
+    if (!m->answered[ROSTER_READY]) beat.state = WORKER_LOADING;
+    return beat_describe(&beat, text);
+}
+
+static void log_members(const struct roster *r, uint64_t now)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct member *m = &r->members[i];
+        char doing[BEAT_TEXT_MAX];
+        log_event(LOG_ASKED, "state", "worker %d @%.32s was heard of %.2f s ago, %s", m->rank,
+                  m->host[0] != '\0' ? m->host : "?", (double)(now - m->heard_ns) / 1e9, describe(m, doing));
     }
 }
 
@@ -242,11 +250,10 @@ static bool process_is_gone(uint32_t pid)
 
 static int say_dead(const struct member *m, double silence_s, struct err *err)
 {
-    char doing[96], text[256];
-    describe(m, doing, sizeof doing);
+    char doing[BEAT_TEXT_MAX], text[256];
     snprintf(text, sizeof text,
-             "died %s, last heard of %.1f s ago: its process was killed or crashed (memory? see its host)", doing,
-             silence_s);
+             "died %s, last heard of %.1f s ago: its process was killed or crashed (memory? see its host)",
+             describe(m, doing), silence_s);
     return blame(m, ERR_RANK, text, err);
 }
 
@@ -260,12 +267,11 @@ static int judge_silence(const struct roster *r, uint64_t now, struct err *err)
         bool here = m->answered[ROSTER_HELLO] && strcmp(m->host, r->host) == 0 &&
                     m->hello.pid != (uint32_t)getpid();
         if (here && process_is_gone(m->hello.pid)) return say_dead(m, (double)silence_ms / 1e3, err);
-        uint64_t limit = m->answered[ROSTER_HELLO] ? STALL_MS : HELLO_WAIT_MS;
+        uint64_t limit = m->answered[ROSTER_HELLO] ? r->stall_ms : HELLO_WAIT_MS;
         if (silence_ms < limit) continue;
-        char doing[96], text[256];
-        describe(m, doing, sizeof doing);
+        char doing[BEAT_TEXT_MAX], text[256];
         snprintf(text, sizeof text, "stopped answering %s, silent for %.1f s: is its host overloaded or cut off?",
-                 doing, (double)silence_ms / 1e3);
+                 describe(m, doing), (double)silence_ms / 1e3);
         return blame(m, ERR_STALL, text, err);
     }
     return ERR_NONE;
@@ -290,6 +296,7 @@ int roster_poll(struct roster *r, struct err *err)
     r->polled_ns = now;
     TRY(take_messages(r, err));
     now = now_ns();
+    if (state_dump_is_due(&r->dumps_seen)) log_members(r, now);
     if (signal_caught != 0) return judge_signal(r, now, err);
     return judge_silence(r, now, err);
 }
@@ -334,7 +341,7 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
         const uint64_t asked = now_ns();
         TRY(roster_send(r, index, &(struct message){.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked}}, err));
         while (m->clock.asked_ns != asked) {
-            if (now_ns() - asked > (uint64_t)STALL_MS * 1000000u)
+            if (now_ns() - asked > (uint64_t)r->stall_ms * 1000000u)
                 return blame(m, ERR_STALL, "does not say what its clock shows", err);
             link_wait(r->link, 1000);
             TRY(roster_poll(r, err));
@@ -384,7 +391,7 @@ int line_dismiss(struct link *l, struct err *err)
     struct journal *journal;
     struct roster *r = NULL;
     TRY(journal_open(&journal, (uint32_t)link_size(l) - 1, JOURNAL_SHORT, err));
-    int rc = roster_open(&r, l, journal, err);
+    int rc = roster_open(&r, l, journal, 0, err);
     if (rc == ERR_NONE) rc = roster_await(r, ROSTER_HELLO, NULL, NULL, err);
     if (r != NULL) roster_stop(r, 0);
     roster_close(r);

@@ -30,8 +30,9 @@ struct member {
 
 struct roster;
 
-/* roster_open() - accounts go into journal, which must outlive the roster. */
-int roster_open(struct roster **out, struct link *l, struct journal *journal, struct err *err);
+/* roster_open() - accounts go into journal, which must outlive the roster. stall_ms: how long a worker may be silent;
+ * 0: STALL_MS_DEFAULT. */
+int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err);
 void roster_close(struct roster *r); /* NULL is allowed */
 
 uint32_t roster_size(const struct roster *r);
@@ -39,7 +40,8 @@ struct member *roster_at(struct roster *r, uint32_t index); /* 0: rank 1 */
 
 /* roster_poll() - take what came in, and look after everybody.
  * Returns ERR_RANK (a worker reported an error, with its code in its place; or one is dead), ERR_STALL (one was silent
- * for too long), ERR_INTERRUPTED (a signal came). The error's who names the worker. */
+ * for too long), ERR_INTERRUPTED (a signal came). The error's who names the worker. On SIGUSR2 (engine/state_dump) it
+ * says of each worker what it last heard. */
 int roster_poll(struct roster *r, struct err *err);
 
 /* roster_await() - poll until everybody has given this answer. on_load may be NULL. */

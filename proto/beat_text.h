@@ -1,0 +1,16 @@
+/* beat_text - what a worker's heartbeat says, in words.
+ *
+ * Stations: worker (its own errors and dumps), coordinator/line/roster (what it last heard). */
+#ifndef TANDEM_PROTO_BEAT_TEXT_H
+#define TANDEM_PROTO_BEAT_TEXT_H
+
+#include "proto/message.h"
+
+#include <stddef.h>
+
+/* beat_describe() - "in batch 12 at layer 3", "while waiting for a batch" or "while loading (3 of 8
+ * MB)"; returns text. */
+enum { BEAT_TEXT_MAX = 96 };
+const char *beat_describe(const struct msg_heartbeat *beat, char text[BEAT_TEXT_MAX]);
+
+#endif
