@@ -202,7 +202,8 @@ static void on_bug(void)
 static int run_worker(struct link *link, const struct settings *s)
 {
     struct err err;
-    const struct worker_config config = {.model_path = s->model};
+    const struct worker_config config = {.model_path = s->model,
+                                         .stall_ms = (uint32_t)(s->stall_timeout_s * 1000)};
     signal(SIGTERM, on_worker_term);
     int rc = worker_run(link, &config, &err);
     watch_end(err_exit_status((enum err_code)rc), END_WAIT_MS);

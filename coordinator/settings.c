@@ -276,8 +276,8 @@ const char settings_environment_help[] =
     "  TANDEM_BLOCK_SEED=N   hand out key/value blocks in a random order\n"
     "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512, amx)\n"
     "  TANDEM_TEST_FAULT=[RANK:]PLACE:ACTION\n"
-    "                        at load, control, compute, prefill, decode or send: sleep so many ms,\n"
-    "                        error, or exit\n";
+    "                        at load, idle, control, compute, prefill, decode or send: sleep so many\n"
+    "                        ms, error, exit, kill or stop\n";
 
 int settings_read_environment(struct settings *s, struct err *err)
 {

@@ -73,18 +73,25 @@ static void time_text(char *text, size_t size)
     snprintf(text + n, size - n, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-/* line_json() - NULL: no memory. Rank and host are those of "worker 3 @node07, layers 16..23", or
- * else of this process. */
+/* find_place() - rank and host of "worker 3 @node07, layers 16..23", "coordinator @node01" or
+ * "coordinator"; or else of this process. */
+static void find_place(const char *name, int *rank, char host[256])
+{
+    *rank = own_rank;
+    if (strncmp(name, "coordinator", strlen("coordinator")) == 0) *rank = 0;
+    if (sscanf(name, "worker %d @%255[^, :]", rank, host) == 2) return;
+    if (sscanf(name, "coordinator @%255[^, :]", host) == 1) return;
+    if (gethostname(host, 255) != 0) host[0] = '\0';
+}
+
+/* line_json() - NULL: no memory. */
 static char *line_json(enum log_level level, const char *name, const char *event, const char *text)
 {
     static const char *const levels[] = {"info", "error", "warn", "info", "debug"};
     int rank;
     char host[256] = "", when[48];
     time_text(when, sizeof when);
-    if (sscanf(name, "worker %d @%255[^, :]", &rank, host) != 2) {
-        rank = own_rank;
-        if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-    }
+    find_place(name, &rank, host);
     json_t *root = json_pack("{s:s, s:s, s:i, s:o, s:o, s:s, s:o}", "time", when, "level",
                              levels[level], "rank", rank, "host", text_json(host), "who",
                              text_json(name), "event", event, "text", text_json(text));

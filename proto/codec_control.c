@@ -74,7 +74,7 @@ FROM_WIRE(hello)
 #define LOAD_NUMBERS(X)                                                                            \
     X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(matmul) X(kv_format) X(n_ctx)        \
     X(n_seqs) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
-    X(trace_layers)
+    X(trace_layers) X(coordinator_pid)
 /* clang-format on */
 
 TO_WIRE(load)
@@ -84,7 +84,7 @@ TO_WIRE(load)
     LOAD_NUMBERS(PUT)
     w->n_n_blocks = KV_CLASSES_MAX;
     w->n_blocks = (uint32_t *)s->n_blocks;
-    return ERR_NONE;
+    return give_text("LOAD.coordinator_host", s->coordinator_host, &w->coordinator_host, err);
 }
 
 /* kv_format is the engine's own enum, out of reach here: the worker checks it. */
@@ -106,6 +106,7 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.rows_max", s->rows_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.wanted_max", s->wanted_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.credits", s->credits, 1, MESSAGE_RANKS_MAX, err));
+    TRY(take_text("LOAD.coordinator_host", w->coordinator_host, &s->coordinator_host, err));
     TRY(check_number("LOAD.trace_layers", w->trace_layers, 0, 1, err));
     return check_number("LOAD.threads", s->threads, 0, THREADS_MAX, err);
 }

@@ -68,6 +68,8 @@ struct msg_load {
     uint32_t n_ctx, n_seqs, rows_max, wanted_max, credits;
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
+    uint32_t coordinator_pid;     /* for a worker beside it, which looks after it */
+    const char *coordinator_host;
 };
 
 struct msg_ready {

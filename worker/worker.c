@@ -1,6 +1,7 @@
 /* worker - see worker.h. */
 #include "worker/worker.h"
 
+#include "engine/fault.h"
 #include "engine/isa.h"
 #include "engine/log.h"
 #include "engine/memory.h"
@@ -11,8 +12,8 @@
 #include "proto/codec.h"
 #include "proto/stage_bytes.h"
 #include "worker/exec.h"
-#include "worker/fault.h"
 #include "worker/ledger.h"
+#include "worker/watch.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ struct worker {
     struct exec *exec;
     struct stage_sizes sizes; /* of what is around the stage */
     struct fault_plan fault;
+    struct watch watch; /* of the coordinator */
+    uint32_t stall_ms;
     char host[256];
     uint32_t layer_first;
     bool is_last;
@@ -80,12 +83,23 @@ static void log_state(const struct worker *w)
               (unsigned long long)(g->next_account - g->first_account));
 }
 
+/* look_after_coordinator() - it can say nothing of its own end, so this worker says it, and ends the job. */
+static void look_after_coordinator(struct worker *w, uint64_t now)
+{
+    struct err err;
+    const int rc = watch_look(&w->watch, now, &err);
+    if (rc == ERR_NONE) return;
+    log_error(&err);
+    link_mpi_abort(err_exit_status((enum err_code)rc));
+}
+
 /* pulse() - a sign of life, where one is due, or where it is full of accounts. Losing one is no
  * error: what it carried goes with the next. */
 static void pulse(struct worker *w)
 {
     uint64_t now = ledger_now_ns();
     if (state_dump_is_due(&w->dumps_seen)) log_state(w);
+    look_after_coordinator(w, now);
     if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u && !ledger_is_due(&w->ledger)) return;
     size_t capacity, len;
     uint8_t *frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity);
@@ -196,6 +210,8 @@ static int obey_control(struct worker *w, const struct message *m, struct msg_lo
         w->stop_idle_ns = m->u.stop.idle_ns;
     } else if (m->type == MESSAGE_LOAD && load != NULL) {
         *load = m->u.load;
+        if (link_rank(w->link) == 1) watch_open(&w->watch, load, w->host, w->stall_ms);
+        load->coordinator_host = NULL; /* lives as long as its message */
         *have_load = true;
     } else {
         return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time",
@@ -423,6 +439,13 @@ static int run_frame(struct worker *w, const uint8_t *frame, size_t len, bool wa
     return ERR_NONE;
 }
 
+static int wait_for_frame(struct worker *w, struct err *err)
+{
+    if (w->ledger.batches > 0) TRY(fault_act(&w->fault, FAULT_IDLE, pulse_while_delayed, w, err));
+    link_wait(w->link, HEARTBEAT_MS * 500);
+    return ERR_NONE;
+}
+
 /* run_line() - batches in, batches out, until STOP. */
 static int run_line(struct worker *w, struct err *err)
 {
@@ -446,7 +469,7 @@ static int run_line(struct worker *w, struct err *err)
         if (!waited)
             ledger_book(g, LEDGER_CONTROL);
         else if (!w->stopped)
-            link_wait(w->link, HEARTBEAT_MS * 500);
+            TRY(wait_for_frame(w, err));
     }
     ledger_book(g, LEDGER_WAIT);
     ledger_split_wait(g, w->stop_idle_ns);
@@ -530,6 +553,7 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
     CHECK(w != NULL, err, ERR_MEMORY, "no memory for a worker");
     w->link = l;
     w->began_ns = ledger_now_ns();
+    w->stall_ms = config->stall_ms;
     if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
     log_set_who("worker %d @%s", link_rank(l), w->host);
 

@@ -7,8 +7,11 @@
 #include "engine/err.h"
 #include "proto/link.h"
 
+#include <stdint.h>
+
 struct worker_config {
     const char *model_path;
+    uint32_t stall_ms; /* a coordinator that is stopped for so long has stalled */
 };
 
 /* worker_run() - the whole life of a worker on endpoint l (rank >= 1); the link stays the caller's.

@@ -8,6 +8,7 @@
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/roster.h"
 #include "coordinator/line/scheduler.h"
+#include "engine/fault.h"
 #include "engine/log.h"
 #include "engine/state_dump.h"
 #include "engine/plan.h"
@@ -15,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     HOME_SLOTS = 2,
@@ -37,6 +39,7 @@ struct line {
     enum isa isa;
     bool stopped, measure;
     unsigned dumps_seen; /* see engine/state_dump */
+    struct fault_plan fault;
     uint64_t opened_ns, stopped_ns;
     uint64_t idle_since_ns; /* 0: a request is there */
     struct line_counts counts;
@@ -134,7 +137,9 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
                                       .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
-                                      .trace_layers = c->trace_layers}};
+                                      .trace_layers = c->trace_layers,
+                                      .coordinator_pid = (uint32_t)getpid(),
+                                      .coordinator_host = roster_host(ln->roster)}};
     memcpy(load.u.load.n_blocks, lim->n_blocks, sizeof lim->n_blocks);
     return roster_send(ln->roster, stage, &load, err);
 }
@@ -194,6 +199,7 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     for (uint32_t i = 0; i < ln->n_stages; i++)
         if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
     for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
+    TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
         TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->begin, err));
@@ -239,6 +245,7 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
     enum journal_depth depth = config->measure ? JOURNAL_LONG : JOURNAL_SHORT;
     if (config->trace_layers) depth = JOURNAL_LAYERS;
     int rc = journal_open(&ln->journal, ln->n_stages, depth, err);
+    if (rc == ERR_NONE) rc = fault_plan_read(&ln->fault, 0, err);
     if (rc == ERR_NONE) rc = roster_open(&ln->roster, l, ln->journal, config->stall_ms, err);
     if (rc == ERR_NONE) rc = assemble(ln, config, err);
     if (rc == ERR_NONE) rc = open_stations(ln, config, err);
@@ -358,6 +365,7 @@ static int launch(struct line *ln, struct err *err)
            scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline), pipeline_decode_in_air(ln->pipeline))) {
         f->idle_ns = end_idling(ln);
         TRY(pipeline_send(ln->pipeline, f, scheduler_oldest_held(ln->scheduler), err));
+        TRY(fault_act(&ln->fault, f->n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE, NULL, NULL, err));
         ln->counts.batches++;
         ln->counts.rows += f->n_rows;
     }
@@ -425,7 +433,9 @@ int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *er
         if (state_dump_is_due(&ln->dumps_seen)) log_state(ln);
         TRY(launch(ln, err));
         TRY(receive(ln, err));
-        if (!ln->holds_result) link_wait(ln->link, WAIT_US);
+        if (ln->holds_result) continue;
+        TRY(fault_act(&ln->fault, FAULT_IDLE, NULL, NULL, err));
+        link_wait(ln->link, WAIT_US);
     }
 }
 

@@ -3,11 +3,11 @@
 
 #include "coordinator/line/line.h"
 #include "engine/log.h"
+#include "engine/process_look.h"
 #include "engine/state_dump.h"
 #include "proto/beat_text.h"
 #include "proto/codec.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,7 @@ struct roster {
     uint32_t stall_ms;
     unsigned dumps_seen; /* see engine/state_dump */
     uint64_t opened_ns, polled_ns;
+    uint64_t away_ns; /* how long before the latest poll nobody polled */
 };
 
 static volatile sig_atomic_t signal_caught, finish_asked;
@@ -104,6 +105,11 @@ void roster_close(struct roster *r)
     codec_close(r->codec);
     free(r->members);
     free(r);
+}
+
+const char *roster_host(const struct roster *r)
+{
+    return r->host;
 }
 
 uint32_t roster_size(const struct roster *r)
@@ -234,20 +240,6 @@ static void log_members(const struct roster *r, uint64_t now)
     }
 }
 
-/* process_is_gone() - a killed process is a zombie until its launcher has collected it. */
-static bool process_is_gone(uint32_t pid)
-{
-    if (kill((pid_t)pid, 0) != 0) return errno == ESRCH;
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    FILE *f = fopen(path, "r");
-    if (f == NULL) return true;
-    bool read = fgets(line, sizeof line, f) != NULL;
-    fclose(f);
-    const char *state = read ? strrchr(line, ')') : NULL;
-    return state != NULL && (state[2] == 'Z' || state[2] == 'X');
-}
-
 static int say_dead(const struct member *m, double silence_s, struct err *err)
 {
     char doing[BEAT_TEXT_MAX], text[256];
@@ -266,12 +258,14 @@ static int judge_silence(const struct roster *r, uint64_t now, struct err *err)
         if (silence_ms < SUSPECT_MS) continue;
         bool here = m->answered[ROSTER_HELLO] && strcmp(m->host, r->host) == 0 &&
                     m->hello.pid != (uint32_t)getpid();
-        if (here && process_is_gone(m->hello.pid)) return say_dead(m, (double)silence_ms / 1e3, err);
+        const enum process_state process = here ? process_look(m->hello.pid) : PROCESS_RUNS;
+        if (process == PROCESS_GONE) return say_dead(m, (double)silence_ms / 1e3, err);
         uint64_t limit = m->answered[ROSTER_HELLO] ? r->stall_ms : HELLO_WAIT_MS;
         if (silence_ms < limit) continue;
         char doing[BEAT_TEXT_MAX], text[256];
-        snprintf(text, sizeof text, "stopped answering %s, silent for %.1f s: is its host overloaded or cut off?",
-                 describe(m, doing), (double)silence_ms / 1e3);
+        snprintf(text, sizeof text, "stopped answering %s, silent for %.1f s: %s", describe(m, doing),
+                 (double)silence_ms / 1e3,
+                 process == PROCESS_STOPPED ? "its process is stopped (SIGSTOP)" : "is its host overloaded or cut off?");
         return blame(m, ERR_STALL, text, err);
     }
     return ERR_NONE;
@@ -285,6 +279,9 @@ static int judge_signal(const struct roster *r, uint64_t now, struct err *err)
         if (worst == NULL || r->members[i].heard_ns < worst->heard_ns) worst = &r->members[i];
     uint64_t silence_ms = (now - worst->heard_ns) / 1000000u;
     if (signal_caught == SIGTERM && silence_ms >= SUSPECT_MS) return say_dead(worst, (double)silence_ms / 1e3, err);
+    if (r->away_ns >= (uint64_t)ABSENCE_MS * 1000000u)
+        return err_set(err, ERR_STALL, "was stopped for %.1f s, and then told to end by signal %d", (double)r->away_ns / 1e9,
+                       (int)signal_caught);
     return err_set(err, ERR_INTERRUPTED, "interrupted by signal %d", (int)signal_caught);
 }
 
@@ -294,6 +291,7 @@ int roster_poll(struct roster *r, struct err *err)
     if (away >= (uint64_t)ABSENCE_MS * 1000000u)
         for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns += away;
     r->polled_ns = now;
+    r->away_ns = away;
     TRY(take_messages(r, err));
     now = now_ns();
     if (state_dump_is_due(&r->dumps_seen)) log_members(r, now);

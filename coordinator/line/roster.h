@@ -35,6 +35,9 @@ struct roster;
 int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err);
 void roster_close(struct roster *r); /* NULL is allowed */
 
+/* roster_host() - the coordinator's own host; lives as long as the roster. */
+const char *roster_host(const struct roster *r);
+
 uint32_t roster_size(const struct roster *r);
 struct member *roster_at(struct roster *r, uint32_t index); /* 0: rank 1 */
 

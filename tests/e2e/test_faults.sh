@@ -4,7 +4,7 @@
 #   sh test_faults.sh TANDEM TOOLS
 #
 # Under mpirun the status that counts is the coordinator's own, which mpirun may replace: a small shell around the
-# coordinator writes it down. TANDEM_TEST_FAULT (worker/fault.h) makes workers slow where a test needs the time.
+# coordinator writes it down. TANDEM_TEST_FAULT (engine/fault.h) makes workers slow where a test needs the time.
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -233,6 +233,27 @@ dead_workers() {
     kill_worker "stopped in decode" STOP 2 5 5000 2:decode:50 sleeps 2
 }
 
+dumped() {
+    for rank in 1 2 3; do
+        grep -qE "^worker $rank @.*(in batch|while waiting).* batches of [0-9]+ rows are done" "$work/err" || return 1
+        grep -qE "^coordinator: worker $rank @.* was heard of .* s ago" "$work/err" || return 1
+    done
+    grep -q '^coordinator: request 0: prompt 5 of 5 tokens sent' "$work/err" &&
+        grep -q '^coordinator: queue: .* 1 in their text' "$work/err"
+}
+
+dumps() {
+    export TANDEM_TEST_FAULT=2:decode:100
+    long_run
+    wait_for 30 text_has_come
+    # timeout would keep the signal for itself: to mpirun, its child.
+    kill -USR2 "$(tr -d ' ' <"/proc/$mpirun_pid/task/$mpirun_pid/children")"
+    if wait_for 5 dumped; then ok "on SIGUSR2 every rank says what it does"; else not_ok "on SIGUSR2 every rank says what it does"; fi
+    kill "$mpirun_pid"
+    line_end
+    unset TANDEM_TEST_FAULT
+}
+
 faulty_workers() {
     export TANDEM_TEST_FAULT=2:decode:error
     run_line 4 generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0
@@ -252,5 +273,6 @@ no_memory
 closed_output
 interrupts
 dead_workers
+dumps
 faulty_workers
 finish

@@ -101,6 +101,13 @@ static void a_json_line_says_where_and_survives_any_bytes(void **state)
     expect(text, "event", "stall");
     expect(text, "who", "worker 12 @node07, layers 3..5");
     assert_int_equal(rank_in(text), 12);
+
+    catch_errors();
+    err_set_who(&err, "coordinator @node01");
+    log_error(&err);
+    release_errors(text, sizeof text);
+    expect(text, "host", "node01");
+    assert_int_equal(rank_in(text), 0);
     assert_true(log_is_json());
 }
 

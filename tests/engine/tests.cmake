@@ -1,6 +1,7 @@
 # engine
 
 # The model half: files, families, plans.
+tandem_test(test_fault unit SOURCES engine/test_fault.c LINK engine_base)
 tandem_test(test_log unit SOURCES engine/test_log.c LINK engine_base PkgConfig::JANSSON)
 tandem_test(test_gguf unit SOURCES engine/test_gguf.c LINK engine_model PkgConfig::JANSSON)
 target_link_options(test_gguf PRIVATE -Wl,--wrap=malloc,--wrap=calloc)

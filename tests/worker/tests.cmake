@@ -1,5 +1,6 @@
 # worker
 tandem_test(test_score_select unit SOURCES worker/test_score_select.c LINK worker m)
+tandem_test(test_watch unit SOURCES worker/test_watch.c LINK worker)
 tandem_test(test_exec unit SOURCES worker/test_exec.c LINK worker)
 tandem_test(test_quantise unit SOURCES worker/test_quantise.c LINK worker m)
 tandem_test(test_gguf_write unit SOURCES worker/test_gguf_write.c LINK worker)
