@@ -209,7 +209,17 @@ static void show_progress(struct batch_work *b)
     progress_bar_show(bar, "batch", done, b->all_work);
 }
 
-/* heed_signal() - begin nothing more, and cancel what is not done when the grace is over. */
+/* cancel() - a request that has shown no sign of life waits in the line still; begun: those that
+ * have, too. */
+static void cancel(struct batch_work *b, bool begun)
+{
+    for (uint32_t k = 0; k < b->n_jobs; k++) {
+        const struct job *j = &b->jobs[k];
+        if (j->busy && (begun || j->prefilled == 0)) line_cancel(b->session.line, j->request);
+    }
+}
+
+/* heed_signal() - begin nothing more, and leave what is not done when the grace is over. */
 static void heed_signal(struct batch_work *b)
 {
     if (!line_should_finish()) return;
@@ -219,13 +229,13 @@ static void heed_signal(struct batch_work *b)
         b->end_ns = now + (uint64_t)((double)b->session.settings->grace_s * 1e9);
         progress_bar_erase(&b->session.bar);
         log_event(LOG_WARN, "finish",
-                  "SIGUSR1: %u requests under way have %g s to end, no other begins", b->n_busy,
+                  "SIGUSR1: what is under way has %g s to end, nothing else begins",
                   (double)b->session.settings->grace_s);
+        cancel(b, false);
     }
     if (now < b->end_ns || b->cancelled) return;
     b->cancelled = true;
-    for (uint32_t k = 0; k < b->n_jobs; k++)
-        if (b->jobs[k].busy) line_cancel(b->session.line, b->jobs[k].request);
+    cancel(b, true);
 }
 
 /* ---- the run ---- */

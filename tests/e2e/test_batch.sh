@@ -128,6 +128,7 @@ interruptions() {
     interrupted_by KILL 137 0
     # With time enough, what is under way ends, and what has not begun does not.
     interrupted_by USR1 75 0 --grace 60
+    check "with time enough, two more end at most, and one that ended meanwhile" [ "$n" -le 7 ]
     check "the line says how many are left" grep -q '^coordinator: .* of 24 requests are left' "$work/left"
 }
 
