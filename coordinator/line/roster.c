@@ -263,8 +263,8 @@ static int judge_silence(const struct roster *r, uint64_t now, struct err *err)
         uint64_t limit = m->answered[ROSTER_HELLO] ? r->stall_ms : HELLO_WAIT_MS;
         if (silence_ms < limit) continue;
         char doing[BEAT_TEXT_MAX], text[256];
-        snprintf(text, sizeof text, "stopped answering %s, silent for %.1f s: %s", describe(m, doing),
-                 (double)silence_ms / 1e3,
+        snprintf(text, sizeof text, "stopped answering, silent for %.1f s, last heard of %s: %s",
+                 (double)silence_ms / 1e3, describe(m, doing),
                  process == PROCESS_STOPPED ? "its process is stopped (SIGSTOP)" : "is its host overloaded or cut off?");
         return blame(m, ERR_STALL, text, err);
     }

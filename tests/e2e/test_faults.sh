@@ -254,6 +254,29 @@ dumps() {
     unset TANDEM_TEST_FAULT
 }
 
+# Nothing else is on standard error, so a program may read all of it.
+json_lines() {
+    tandem_on 3 generate -m "$demo_model" -p 'Once' -n 5 --temp 0.8 --log-json
+    check "--log-json: the run is as without" [ "$status" -eq 0 ]
+    n=0
+    while IFS= read -r record; do
+        n=$((n + 1))
+        for field in time level rank host who event text; do
+            printf '%s\n' "$record" | "$TOOLS/json_pick" $field >/dev/null 2>&1 || bad="line $n has no $field"
+        done
+        printf '%s\n' "$record" | "$TOOLS/json_pick" event >>"$work/events"
+        echo >>"$work/events"
+    done <"$work/err"
+    [ "$n" -gt 0 ] || bad='there is none'
+    check "--log-json: each line is an object with all fields${bad:+, but $bad}" [ -z "${bad:-}" ]
+    for event in ready seed 'done'; do
+        check "--log-json: it tells of '$event'" grep -qx $event "$work/events"
+    done
+    tandem_on 3 generate -m "$demo_model" --ids 1,99999 -n 5 --log-json
+    grep '^{' "$work/err" | "$TOOLS/json_pick" event >"$work/events"
+    check "--log-json: an error is named by its kind" [ "$(cat "$work/events")" = usage ]
+}
+
 faulty_workers() {
     export TANDEM_TEST_FAULT=2:decode:error
     run_line 4 generate -q -m "$demo_model" -p 'Once' -n 20 --temp 0
@@ -274,5 +297,6 @@ closed_output
 interrupts
 dead_workers
 dumps
+json_lines
 faulty_workers
 finish
