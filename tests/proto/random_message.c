@@ -5,6 +5,7 @@
 #include "engine/isa.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 /* splitmix64 */
@@ -338,12 +339,12 @@ static bool same_probe(const struct msg_probe *a, const struct msg_probe *b)
            same_bytes(a->bytes, b->bytes, a->n_bytes * sizeof *a->bytes);
 }
 
-/* same_load() - copies, so that the host, compared by its text, can be left out of the rest. */
-static bool same_load(struct msg_load a, struct msg_load b)
+/* same_load() - the host, which is last, by its text; before it there may be padding. */
+static bool same_load(const struct msg_load *a, const struct msg_load *b)
 {
-    const bool same_host = strcmp(a.coordinator_host, b.coordinator_host) == 0;
-    a.coordinator_host = b.coordinator_host = NULL;
-    return same_host && same_bytes(&a, &b, sizeof a);
+    return same_bytes(a, b, offsetof(struct msg_load, coordinator_pid)) &&
+           a->coordinator_pid == b->coordinator_pid &&
+           strcmp(a->coordinator_host, b->coordinator_host) == 0;
 }
 
 bool same_message(const struct message *a, const struct message *b)
@@ -353,7 +354,7 @@ bool same_message(const struct message *a, const struct message *b)
     case MESSAGE_HELLO:
         return same_hello(&a->u.hello, &b->u.hello);
     case MESSAGE_LOAD:
-        return same_load(a->u.load, b->u.load);
+        return same_load(&a->u.load, &b->u.load);
     case MESSAGE_READY:
         return same_ready(&a->u.ready, &b->u.ready);
     case MESSAGE_HEARTBEAT:
