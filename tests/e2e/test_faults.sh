@@ -14,7 +14,7 @@ lines='^(tandem|coordinator|worker [0-9]+[^:]*): '
 
 # The shell around the coordinator: it outlives signals that are meant for tandem.
 cat >"$work/note_status.sh" <<'EOF'
-trap : TERM INT
+trap : TERM INT USR2
 "$@"
 status=$?
 echo $status >"$NOTE"
@@ -242,6 +242,10 @@ dumped() {
         grep -q '^coordinator: queue: .* 1 in their text' "$work/err"
 }
 
+has_said_more() {
+    [ "$(wc -c <"$work/out")" -gt "$1" ]
+}
+
 dumps() {
     export TANDEM_TEST_FAULT=2:decode:100
     long_run
@@ -249,6 +253,8 @@ dumps() {
     # timeout would keep the signal for itself: to mpirun, its child.
     kill -USR2 "$(tr -d ' ' <"/proc/$mpirun_pid/task/$mpirun_pid/children")"
     if wait_for 5 dumped; then ok "on SIGUSR2 every rank says what it does"; else not_ok "on SIGUSR2 every rank says what it does"; fi
+    said=$(wc -c <"$work/out")
+    check "and the line goes on" wait_for 10 has_said_more "$said"
     kill "$mpirun_pid"
     line_end
     unset TANDEM_TEST_FAULT
