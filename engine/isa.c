@@ -1,8 +1,8 @@
 /* isa - see isa.h.
  *
  * Detection asks for the CPU's flags and for the system's consent (XGETBV) at once: the compiler's
- * own run-time library does both behind __builtin_cpu_supports. Tiles need one thing more: Linux grants
- * their state to a process that asks for it. */
+ * own run-time library does both behind __builtin_cpu_supports. Tiles need one thing more: Linux
+ * grants their state to a process that asks for it. */
 #include "engine/isa.h"
 
 #include <stdbool.h>
@@ -59,8 +59,8 @@ static bool may_use_tiles(void)
 static bool has_amx(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-           may_use_tiles();
+           __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+           __builtin_cpu_supports("amx-bf16") && may_use_tiles();
 }
 
 static enum isa detect_best(void)
@@ -90,8 +90,8 @@ int isa_detect(enum isa *out, struct err *err)
     CHECK(wanted >= 0, err, ERR_USAGE,
           "TANDEM_ISA=%s is no instruction set: use generic, avx2, avx512 or amx", forced);
     CHECK(wanted <= (int)best, err, ERR_UNSUPPORTED,
-          "TANDEM_ISA=%s: this machine has %s at best; unset it, or choose one that it has",
-          forced, isa_name(best));
+          "TANDEM_ISA=%s: this machine has %s at best; unset it, or choose one that it has", forced,
+          isa_name(best));
     *out = (enum isa)wanted;
     return ERR_NONE;
 }

@@ -346,6 +346,13 @@ static void fill_activations(struct rows *r, int value, size_t b)
     }
 }
 
+/* A width that no stretch of k of the tiles divides, where the format allows it. */
+static size_t tile_width(const struct format_kernels *k)
+{
+    size_t block = format_find(k->format)->block_values;
+    return block == 1 ? 1111 : block == 32 ? 1248 : 1536;
+}
+
 /* Tiles take many rows and a stretch of k at a time, and leave few rows to other code: row counts
  * around each of these edges, widths beyond one stretch, activations down to where floats vanish.
  */
@@ -358,7 +365,7 @@ static void many_rows_give_the_same_bits_as_each_alone(void **state)
     for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             const struct format_kernels *k = &table->format[f];
-            size_t n_in = format_find(k->format)->block_values == 1 ? 1111 : 1248, n_out = 45;
+            size_t n_in = tile_width(k), n_out = 45;
             if (k->matmul == tables[ISA_AVX512].format[f].matmul) continue;
             struct matrix m = matrix_new(k, n_in, n_out);
             struct rows r = rows_new(table, counts[c], n_in);
@@ -384,13 +391,13 @@ static void many_rows_give_the_same_bits_as_each_alone(void **state)
 static void tiles_of_whole_numbers_give_the_bits_of_vectors(void **state)
 {
     (void)state;
-    enum { N_IN = 832, N_OUT = 33, N_ROWS = 40 };
+    enum { N_OUT = 33, N_ROWS = 40 };
     if (n_tables <= ISA_AMX) skip();
     for (size_t f = 0; f < KERNEL_FORMAT_COUNT; f++) {
         const struct format_kernels *k = &tables[ISA_AMX].format[f];
         if (!k->reads_q8 || k->matmul == tables[ISA_AVX512].format[f].matmul) continue;
-        struct matrix m = matrix_new(k, N_IN, N_OUT);
-        struct rows r = rows_new(&tables[ISA_AMX], N_ROWS, N_IN);
+        struct matrix m = matrix_new(k, tile_width(k), N_OUT);
+        struct rows r = rows_new(&tables[ISA_AMX], N_ROWS, tile_width(k));
         struct activations x = rows_from(&r, 0);
         float got[N_ROWS * N_OUT], want[N_ROWS * N_OUT];
         k->matmul(&m.packed, 0, 3, &x, N_ROWS, got, N_OUT);

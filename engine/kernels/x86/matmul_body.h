@@ -141,9 +141,20 @@ INLINE void tile_float(const struct tile *t, int rows, int panels, load_pair_fn 
     tile_store(t, rows, panels, acc);
 }
 
-#define TILE_f32(t, rows, panels) tile_float(t, rows, panels, pair_f32, last_f32)
-#define TILE_f16(t, rows, panels) tile_float(t, rows, panels, pair_f16, last_f16)
-#define TILE_bf16(t, rows, panels) tile_float(t, rows, panels, pair_bf16, last_bf16)
+INLINE void tile_f32(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, pair_f32, last_f32);
+}
+
+INLINE void tile_f16(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, pair_f16, last_f16);
+}
+
+INLINE void tile_bf16(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, pair_bf16, last_bf16);
+}
 
 /* ---- block formats ---- */
 
@@ -212,10 +223,15 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
     tile_store(t, rows, panels, acc);
 }
 
-#define TILE_q8_0(t, rows, panels)                                                                 \
-    tile_block(t, rows, panels, 34, quants_q8_0, start_q8_0, dot_q8_0)
-#define TILE_q4_0(t, rows, panels)                                                                 \
-    tile_block(t, rows, panels, 18, quants_q4_0, start_q4_0, dot_q4_0)
+INLINE void tile_q8_0(const struct tile *t, int rows, int panels)
+{
+    tile_block(t, rows, panels, 34, quants_q8_0, start_q8_0, dot_q8_0);
+}
+
+INLINE void tile_q4_0(const struct tile *t, int rows, int panels)
+{
+    tile_block(t, rows, panels, 18, quants_q4_0, start_q4_0, dot_q4_0);
+}
 
 /* ---- the products ---- */
 
@@ -231,16 +247,16 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
             for (t.row = 0; t.row < n_rows;) {                                                     \
                 size_t left = n_rows - t.row;                                                      \
                 if (n_rows == 1) {                                                                 \
-                    TILE_##format(&t, 1, KIND##_PANELS_ALONE);                                     \
+                    tile_##format(&t, 1, KIND##_PANELS_ALONE);                                     \
                     t.row += 1;                                                                    \
                 } else if (left >= KIND##_ROWS) {                                                  \
-                    TILE_##format(&t, KIND##_ROWS, KIND##_PANELS);                                 \
+                    tile_##format(&t, KIND##_ROWS, KIND##_PANELS);                                 \
                     t.row += KIND##_ROWS;                                                          \
                 } else if (left >= 2) {                                                            \
-                    TILE_##format(&t, 2, KIND##_PANELS);                                           \
+                    tile_##format(&t, 2, KIND##_PANELS);                                           \
                     t.row += 2;                                                                    \
                 } else {                                                                           \
-                    TILE_##format(&t, 1, KIND##_PANELS);                                           \
+                    tile_##format(&t, 1, KIND##_PANELS);                                           \
                     t.row += 1;                                                                    \
                 }                                                                                  \
             }                                                                                      \
