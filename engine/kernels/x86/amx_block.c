@@ -20,8 +20,8 @@
 enum {
     BLOCK_BYTES = 32 * 16, /* of tiles, of A and of B */
     A_BLOCKS = 1024,       /* activations at once: 512 KiB, a share of the L2 cache */
-    B_BLOCKS = 16,         /* weights along k at once: with rows, much of the L1 cache */
-    PANELS_MAX = 2,        /* unpacked at once */
+    B_BLOCKS = 8,          /* weights along k at once: with rows, much of the L1 cache */
+    PANELS_MAX = 4,        /* unpacked at once */
     PARTS_MAX = 2,
     ROWS_MIN = 24,  /* with fewer, unpacking costs more than it saves */
     ROWS_MAX = 512, /* of one walk over the panels */
@@ -29,25 +29,26 @@ enum {
 
 /* The activations of a chunk of k. A step's tile of A is [16 rows][its k]. */
 struct block_rows {
-    size_t first, n;                               /* blocks of a row */
-    size_t n_groups;                               /* of 16 rows */
-    int8_t tiles[A_BLOCKS][BLOCK_BYTES];           /* [n_groups][n] */
-    float scale[A_BLOCKS][PARTS_MAX * TILE_ROWS];  /* of each step; [n_groups][n], so are offsets */
-    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS]; /* scale * sum */
-} __attribute__((aligned(64)));
+    _Alignas(64) int8_t tiles[A_BLOCKS][BLOCK_BYTES]; /* [n_groups][n] */
+    float scale[A_BLOCKS][PARTS_MAX * TILE_ROWS];     /* of each step; [n_groups][n] */
+    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS];    /* scale * sum; so */
+    size_t first, n;                                  /* blocks of a row */
+    size_t n_groups;                                  /* of 16 rows */
+};
 
 /* A panel's part of a piece of a chunk, unpacked. A step's tile of B is [its k / 4][16][4]. */
 struct block_panel {
-    int8_t tiles[B_BLOCKS][BLOCK_BYTES];
+    _Alignas(64) int8_t tiles[B_BLOCKS][BLOCK_BYTES];
     float scale[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
     float minimum[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
-} __attribute__((aligned(64)));
+};
 
 /* Some panels on their way through a chunk, a piece at a time. */
 struct block_set {
     size_t first, n;                 /* panels of the matrix */
     float (*results)[RESULT_VALUES]; /* what they have given so far, [groups][n] */
     size_t from, blocks;             /* the piece: of the chunk's blocks */
+    bool is_last;                    /* it is the end of k */
     struct block_panel panels[PANELS_MAX];
     struct ahead ahead[PANELS_MAX];
 };
@@ -158,6 +159,16 @@ static inline struct visit visit_at(const struct block_rows *rows, const struct 
                           .result = set->results[index]};
 }
 
+static inline struct result_place place_of(const struct block_product *m,
+                                           const struct block_set *set, size_t index)
+{
+    size_t row = index / set->n * TILE_ROWS, column = (set->first + index % set->n) * PANEL_ROWS;
+    return (struct result_place){.y = m->y + row * m->y_stride + column,
+                                 .y_stride = m->y_stride,
+                                 .n_rows = smaller(m->n_rows - row, TILE_ROWS),
+                                 .columns = first_lanes(m->w->n_out - column)};
+}
+
 /* Where the numbers of a step are: those of a block have room for two. */
 INLINE size_t step_at(size_t step, size_t k)
 {
@@ -192,8 +203,8 @@ INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct 
 /* multiply_piece() - for all rows; k of each step. While the sums of one step are scaled, the tiles
  * work on the next two, if need be of the next visit: a visit ends with sums[0] and tile 1 as the
  * next one wants them. */
-INLINE void multiply_piece(const struct block_rows *rows, struct block_set *set, size_t k,
-                           bool has_minimum)
+INLINE void multiply_piece(const struct block_product *m, const struct block_rows *rows,
+                           struct block_set *set, size_t k, bool has_minimum)
 {
     int32_t sums[2][RESULT_VALUES] __attribute__((aligned(64)));
     size_t steps = set->blocks * QUANT_BLOCK / k, second = smaller(1, steps - 1);
@@ -205,7 +216,9 @@ INLINE void multiply_piece(const struct block_rows *rows, struct block_set *set,
     for (size_t index = 0; index < n_visits; index++) {
         struct visit next = visit_at(rows, set, smaller(index + 1, n_visits - 1));
         __m512 acc[TILE_ROWS];
+        struct result_place place = place_of(m, set, index);
         for (size_t p = 0; p < set->n; p++) fetch_share(&set->ahead[p]);
+        if (set->is_last) result_fetch(&place);
         if (rows->first + set->from == 0)
             UNROLL_FOR (r, TILE_ROWS) acc[r] = _mm512_setzero_ps();
         else
@@ -223,29 +236,31 @@ INLINE void multiply_piece(const struct block_rows *rows, struct block_set *set,
             scale_sums(acc, sums[1], &v, step_at(i + 1, k), has_minimum);
         }
         UNROLL_FOR (r, TILE_ROWS) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
+        if (set->is_last) result_store(v.result, &place);
         v = next;
     }
 }
 
 /* Compiled for each kind of format. */
 #define DEFINE_MULTIPLY(name, k, has_minimum)                                                      \
-    static __attribute__((noinline)) void name(const struct block_rows *rows,                      \
-                                               struct block_set *set)                              \
+    static __attribute__((noinline)) void name(                                                    \
+        const struct block_product *m, const struct block_rows *rows, struct block_set *set)       \
     {                                                                                              \
-        multiply_piece(rows, set, (k), (has_minimum));                                             \
+        multiply_piece(m, rows, set, (k), (has_minimum));                                          \
     }
 DEFINE_MULTIPLY(multiply_32, 32, false)
 DEFINE_MULTIPLY(multiply_32_minimum, 32, true)
 DEFINE_MULTIPLY(multiply_16, 16, false)
 DEFINE_MULTIPLY(multiply_16_minimum, 16, true)
 
-static void multiply(const struct planes_shape *s, const struct block_rows *rows,
+static void multiply(const struct block_product *m, const struct block_rows *rows,
                      struct block_set *set)
 {
+    const struct planes_shape *s = m->format->shape;
     if (s->parts == 1)
-        (s->has_minimum ? multiply_32_minimum : multiply_32)(rows, set);
+        (s->has_minimum ? multiply_32_minimum : multiply_32)(m, rows, set);
     else
-        (s->has_minimum ? multiply_16_minimum : multiply_16)(rows, set);
+        (s->has_minimum ? multiply_16_minimum : multiply_16)(m, rows, set);
 }
 
 /* open_piece() - unpack the next blocks of a set, and plan to fetch what comes after them, in the
@@ -259,6 +274,7 @@ static void open_piece(const struct block_product *m, const struct block_rows *r
     set->blocks = smaller(B_BLOCKS, rows->n - set->from);
     bool is_end = set->from + set->blocks == rows->n;
     size_t first = rows->first + set->from, after = is_end ? rows->first : first + set->blocks;
+    set->is_last = first + set->blocks == m->w->n_in / QUANT_BLOCK;
     for (size_t p = 0; p < set->n; p++) {
         const uint8_t *panel = m->w->data + (set->first + p) * panel_bytes;
         for (size_t b = 0; b < set->blocks; b += s->blocks)
@@ -267,15 +283,6 @@ static void open_piece(const struct block_product *m, const struct block_rows *r
         set->ahead[p] =
             ahead_of(panel + after / s->blocks * group_bytes,
                      smaller(B_BLOCKS, rows->n) / s->blocks * group_bytes, rows->n_groups * set->n);
-    }
-}
-
-static void store_set(const struct block_product *m, size_t n_groups, const struct block_set *set)
-{
-    for (size_t i = 0; i < n_groups * set->n; i++) {
-        size_t row = i / set->n * TILE_ROWS, column = (set->first + i % set->n) * PANEL_ROWS;
-        result_store(set->results[i], smaller(m->n_rows - row, TILE_ROWS), m->w->n_out - column,
-                     m->y + row * m->y_stride + column, m->y_stride);
     }
 }
 
@@ -289,9 +296,8 @@ static void multiply_chunk(const struct block_product *m, const struct block_row
         set.results = results->value + (set.first - from) * rows->n_groups;
         for (set.from = 0; set.from < rows->n; set.from += set.blocks) {
             open_piece(m, rows, &set);
-            multiply(m->format->shape, rows, &set);
+            multiply(m, rows, &set);
         }
-        if (rows->first + rows->n == m->w->n_in / QUANT_BLOCK) store_set(m, rows->n_groups, &set);
     }
 }
 
@@ -300,8 +306,10 @@ static void multiply_chunk(const struct block_product *m, const struct block_row
 static void multiply_rows(const struct block_product *m, size_t from, size_t to,
                           const struct activations *x)
 {
-    struct block_rows rows = {.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS};
+    struct block_rows rows;
     struct results results;
+    rows.first = 0;
+    rows.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     size_t n_blocks = m->w->n_in / QUANT_BLOCK, n_panels = RESULT_TILES / rows.n_groups;
     size_t parts = m->format->shape->parts, chunk = A_BLOCKS / rows.n_groups / 8 * 8;
     tiles_begin(TILE_ROWS, QUANT_BLOCK / parts);

@@ -202,6 +202,16 @@ static size_t piece_tiles(const struct float_product *m)
     return B_TILES / PANELS_MAX / m->w_parts;
 }
 
+static struct result_place place_of(const struct float_product *m, const struct float_chunk *c,
+                                    size_t group, size_t panel)
+{
+    size_t row = group * c->rows_each, column = panel * PANEL_ROWS;
+    return (struct result_place){.y = m->y + row * m->y_stride + column,
+                                 .y_stride = m->y_stride,
+                                 .n_rows = smaller(m->n_rows - row, c->rows_each),
+                                 .columns = first_lanes(m->w->n_out - column)};
+}
+
 /* multiply_group() - a group of rows times a set. */
 static void multiply_group(const struct float_product *m, const struct float_chunk *c,
                            const struct float_set *set, size_t group)
@@ -209,8 +219,13 @@ static void multiply_group(const struct float_product *m, const struct float_chu
     size_t size = a_tile(c), n = set->n_tiles;
     struct float_block f = {.a = c->a + (group * c->n + set->from) * X_PARTS * size,
                             .result = set->results + group * set->n};
-    bool is_first = c->first + set->from == 0;
-    for (size_t p = 0; p < set->n; p++) f.b[p] = set->b[p];
+    bool is_first = c->first + set->from == 0, is_last = c->is_last && set->from + n == c->n;
+    struct result_place place[PANELS_MAX];
+    for (size_t p = 0; p < set->n; p++) {
+        f.b[p] = set->b[p];
+        place[p] = place_of(m, c, group, set->first + p);
+        if (is_last) result_fetch(&place[p]);
+    }
     switch (set->n) {
     case 4:
         multiply(&f, 4, n, size, m->w_parts, is_first);
@@ -224,12 +239,7 @@ static void multiply_group(const struct float_product *m, const struct float_chu
     default:
         multiply(&f, 1, n, size, m->w_parts, is_first);
     }
-    if (!c->is_last || set->from + n < c->n) return;
-    for (size_t p = 0; p < set->n; p++) {
-        size_t row = group * c->rows_each, column = (set->first + p) * PANEL_ROWS;
-        result_store(f.result[p], smaller(m->n_rows - row, c->rows_each), m->w->n_out - column,
-                     m->y + row * m->y_stride + column, m->y_stride);
-    }
+    for (size_t p = 0; is_last && p < set->n; p++) result_store(f.result[p], &place[p]);
 }
 
 /* open_piece() - the next tiles of a set, split if they must be; and a plan to fetch what comes

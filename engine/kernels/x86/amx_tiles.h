@@ -68,12 +68,23 @@ struct results {
     float value[RESULT_TILES][RESULT_VALUES];
 } __attribute__((aligned(64)));
 
-/* result_store() - a tile's first rows and columns to y. */
-static inline void result_store(const float *tile, size_t n_rows, size_t n_columns, float *y,
-                                size_t y_stride)
+/* Where a tile's results go. */
+struct result_place {
+    float *y;
+    size_t y_stride, n_rows;
+    __mmask16 columns;
+};
+
+/* result_fetch() - it is going to be written: rows far apart, which the CPU does not foresee. */
+static inline void result_fetch(const struct result_place *to)
 {
-    for (size_t r = 0; r < n_rows; r++)
-        _mm512_mask_storeu_ps(y + r * y_stride, first_lanes(n_columns),
+    for (size_t r = 0; r < to->n_rows; r++) __builtin_prefetch(to->y + r * to->y_stride, 1);
+}
+
+static inline void result_store(const float *tile, const struct result_place *to)
+{
+    for (size_t r = 0; r < to->n_rows; r++)
+        _mm512_mask_storeu_ps(to->y + r * to->y_stride, to->columns,
                               _mm512_load_ps(tile + r * PANEL_ROWS));
 }
 
