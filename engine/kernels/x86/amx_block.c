@@ -23,7 +23,8 @@ enum {
     B_BLOCKS = 8,          /* weights along k at once: with rows, much of the L1 cache */
     PANELS_MAX = 4,        /* unpacked at once */
     PARTS_MAX = 2,
-    ROWS_MIN = 24,  /* with fewer, unpacking costs more than it saves */
+    ROWS_MIN = 5,   /* with fewer, unpacking costs more than it saves */
+    ROWS_FEW = 8,   /* so many take half a tile */
     ROWS_MAX = 512, /* of one walk over the panels */
 };
 
@@ -71,18 +72,18 @@ struct block_product {
 
 /* ---- activations ---- */
 
-/* pack_block() - of one row, as the row `within` of the tiles of its steps. */
-INLINE void pack_block(const struct activations *x, size_t at, size_t parts, size_t within,
-                       int8_t *tile, float *scale, float *offset)
+/* pack_block() - block `at` of one row to block `to`, as the row `within` of its tiles. */
+INLINE void pack_block(struct block_rows *rows, size_t to, size_t within,
+                       const struct activations *x, size_t at, size_t parts)
 {
     size_t k = QUANT_BLOCK / parts;
     const int8_t *q = x->q8 + at * QUANT_BLOCK;
     int32_t sum[PARTS_MAX] = {parts == 1 ? x->sum[at] : sum_16(q)};
     sum[1] = x->sum[at] - sum[0];
     for (size_t part = 0; part < parts; part++) {
-        memcpy(tile + (part * TILE_ROWS + within) * k, q + part * k, k);
-        scale[part * TILE_ROWS + within] = x->scale[at];
-        offset[part * TILE_ROWS + within] = x->scale[at] * (float)sum[part];
+        memcpy(rows->tiles[to] + (part * TILE_ROWS + within) * k, q + part * k, k);
+        rows->scale[to][part * TILE_ROWS + within] = x->scale[at];
+        rows->offset[to][part * TILE_ROWS + within] = x->scale[at] * (float)sum[part];
     }
 }
 
@@ -97,14 +98,13 @@ static void pack_rows(struct block_rows *rows, const struct activations *x, size
         memset(rows->offset[last], 0, rows->n * sizeof *rows->offset);
     }
     for (size_t r = 0; r < n_rows; r++) {
-        size_t to = r / TILE_ROWS * rows->n, at = r * row_blocks + rows->first;
+        size_t to = r / TILE_ROWS * rows->n, within = r % TILE_ROWS;
+        size_t at = r * row_blocks + rows->first;
         for (size_t b = 0; b < rows->n; b++, to++, at++)
             if (parts == 1)
-                pack_block(x, at, 1, r % TILE_ROWS, rows->tiles[to], rows->scale[to],
-                           rows->offset[to]);
+                pack_block(rows, to, within, x, at, 1);
             else
-                pack_block(x, at, 2, r % TILE_ROWS, rows->tiles[to], rows->scale[to],
-                           rows->offset[to]);
+                pack_block(rows, to, within, x, at, 2);
     }
 }
 
@@ -175,7 +175,7 @@ INLINE size_t step_at(size_t step, size_t k)
     return step * (k == QUANT_BLOCK ? PARTS_MAX : 1) * PANEL_ROWS;
 }
 
-/* Sums of one step, of k, for 16 rows and 16 outputs: begun, and given out. */
+/* Sums of one step, of k, for all rows of a group and 16 outputs: begun, and given out. */
 #define BEGIN_SUMS(c_tile, a_tile, b_tile, v, step, k)                                             \
     do {                                                                                           \
         _tile_loadd(a_tile, (v).a + (step)*TILE_ROWS * (k), (k));                                  \
@@ -187,11 +187,11 @@ INLINE size_t step_at(size_t step, size_t k)
 
 /* at: of the step's numbers. */
 INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct visit *v, size_t at,
-                       bool has_minimum)
+                       int rows_each, bool has_minimum)
 {
     __m512 scale = _mm512_load_ps(v->b_scale + at), minimum = _mm512_setzero_ps();
     if (has_minimum) minimum = _mm512_load_ps(v->b_minimum + at);
-    UNROLL_FOR (r, TILE_ROWS) {
+    UNROLL_FOR (r, rows_each) {
         __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * PANEL_ROWS));
         __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(v->a_scale[at + (size_t)r]));
         acc[r] = _mm512_fmadd_ps(both, sum, acc[r]);
@@ -204,7 +204,7 @@ INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct 
  * work on the next two, if need be of the next visit: a visit ends with sums[0] and tile 1 as the
  * next one wants them. */
 INLINE void multiply_piece(const struct block_product *m, const struct block_rows *rows,
-                           struct block_set *set, size_t k, bool has_minimum)
+                           struct block_set *set, int rows_each, size_t k, bool has_minimum)
 {
     int32_t sums[2][RESULT_VALUES] __attribute__((aligned(64)));
     size_t steps = set->blocks * QUANT_BLOCK / k, second = smaller(1, steps - 1);
@@ -220,47 +220,52 @@ INLINE void multiply_piece(const struct block_product *m, const struct block_row
         for (size_t p = 0; p < set->n; p++) fetch_share(&set->ahead[p]);
         if (set->is_last) result_fetch(&place);
         if (rows->first + set->from == 0)
-            UNROLL_FOR (r, TILE_ROWS) acc[r] = _mm512_setzero_ps();
+            UNROLL_FOR (r, rows_each) acc[r] = _mm512_setzero_ps();
         else
-            UNROLL_FOR (r, TILE_ROWS) acc[r] = _mm512_load_ps(v.result + r * PANEL_ROWS);
+            UNROLL_FOR (r, rows_each) acc[r] = _mm512_load_ps(v.result + r * PANEL_ROWS);
         for (size_t i = 0; i < steps; i += 2) {
             bool goes_on = i + 2 < steps;
             const struct visit *from = goes_on ? &v : &next;
             size_t even = goes_on ? i + 2 : 0, odd = goes_on ? smaller(i + 3, steps - 1) : second;
             BEGIN_SUMS(0, 4, 6, *from, even, k);
             END_SUMS(1, sums[1]);
-            scale_sums(acc, sums[0], &v, step_at(i, k), has_minimum);
+            scale_sums(acc, sums[0], &v, step_at(i, k), rows_each, has_minimum);
             BEGIN_SUMS(1, 5, 7, *from, odd, k);
             END_SUMS(0, sums[0]);
             if (i + 1 == steps) break;
-            scale_sums(acc, sums[1], &v, step_at(i + 1, k), has_minimum);
+            scale_sums(acc, sums[1], &v, step_at(i + 1, k), rows_each, has_minimum);
         }
-        UNROLL_FOR (r, TILE_ROWS) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
+        UNROLL_FOR (r, rows_each) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
         if (set->is_last) result_store(v.result, &place);
         v = next;
     }
 }
 
-/* Compiled for each kind of format. */
-#define DEFINE_MULTIPLY(name, k, has_minimum)                                                      \
+/* Compiled for each kind of format and group. */
+#define DEFINE_MULTIPLY(name, rows_each, k, has_minimum)                                           \
     static __attribute__((noinline)) void name(                                                    \
         const struct block_product *m, const struct block_rows *rows, struct block_set *set)       \
     {                                                                                              \
-        multiply_piece(m, rows, set, (k), (has_minimum));                                          \
+        multiply_piece(m, rows, set, (rows_each), (k), (has_minimum));                             \
     }
-DEFINE_MULTIPLY(multiply_32, 32, false)
-DEFINE_MULTIPLY(multiply_32_minimum, 32, true)
-DEFINE_MULTIPLY(multiply_16, 16, false)
-DEFINE_MULTIPLY(multiply_16_minimum, 16, true)
+DEFINE_MULTIPLY(multiply_8_32, 8, 32, false)
+DEFINE_MULTIPLY(multiply_8_32_minimum, 8, 32, true)
+DEFINE_MULTIPLY(multiply_8_16, 8, 16, false)
+DEFINE_MULTIPLY(multiply_8_16_minimum, 8, 16, true)
+DEFINE_MULTIPLY(multiply_16_32, 16, 32, false)
+DEFINE_MULTIPLY(multiply_16_32_minimum, 16, 32, true)
+DEFINE_MULTIPLY(multiply_16_16, 16, 16, false)
+DEFINE_MULTIPLY(multiply_16_16_minimum, 16, 16, true)
 
-static void multiply(const struct block_product *m, const struct block_rows *rows,
-                     struct block_set *set)
+typedef void multiply_fn(const struct block_product *m, const struct block_rows *rows,
+                         struct block_set *set);
+
+static multiply_fn *multiply_find(const struct planes_shape *s, size_t n_rows)
 {
-    const struct planes_shape *s = m->format->shape;
-    if (s->parts == 1)
-        (s->has_minimum ? multiply_32_minimum : multiply_32)(m, rows, set);
-    else
-        (s->has_minimum ? multiply_16_minimum : multiply_16)(m, rows, set);
+    static multiply_fn *const all[2][2][2] = {
+        {{multiply_8_32, multiply_8_32_minimum}, {multiply_8_16, multiply_8_16_minimum}},
+        {{multiply_16_32, multiply_16_32_minimum}, {multiply_16_16, multiply_16_16_minimum}}};
+    return all[n_rows > ROWS_FEW][s->parts == 2][s->has_minimum];
 }
 
 /* open_piece() - unpack the next blocks of a set, and plan to fetch what comes after them, in the
@@ -290,6 +295,7 @@ static void open_piece(const struct block_product *m, const struct block_rows *r
 static void multiply_chunk(const struct block_product *m, const struct block_rows *rows,
                            size_t from, size_t to, struct results *results)
 {
+    multiply_fn *multiply = multiply_find(m->format->shape, m->n_rows);
     struct block_set set;
     for (set.first = from; set.first < to; set.first += PANELS_MAX) {
         set.n = smaller(PANELS_MAX, to - set.first);
@@ -312,7 +318,7 @@ static void multiply_rows(const struct block_product *m, size_t from, size_t to,
     rows.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     size_t n_blocks = m->w->n_in / QUANT_BLOCK, n_panels = RESULT_TILES / rows.n_groups;
     size_t parts = m->format->shape->parts, chunk = A_BLOCKS / rows.n_groups / 8 * 8;
-    tiles_begin(TILE_ROWS, QUANT_BLOCK / parts);
+    tiles_begin(m->n_rows <= ROWS_FEW ? ROWS_FEW : TILE_ROWS, QUANT_BLOCK / parts);
     if (chunk >= n_blocks) {
         rows.n = n_blocks;
         pack_rows(&rows, x, parts, m->n_rows, n_blocks);
