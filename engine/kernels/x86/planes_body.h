@@ -39,6 +39,7 @@ INLINE void add_block(const struct tile *t, int rows, int panels, const struct p
     size_t planes_at = s.head * PANEL_ROWS + c * planes_step(&s), at[MAX_ROWS];
     int parts = (int)s.parts, n = QUANT_BLOCK / 4 / parts;
     int32_t x_sum[MAX_ROWS][2];
+    UNROLL_FOR (p, panels) fetch_ahead(group[p] + planes_at, planes_step(&s), rows);
     UNROLL_FOR (r, rows) {
         at[r] = (t->row + (size_t)r) * (t->w->n_in / QUANT_BLOCK) + b;
         part_sums(x, at[r], s.parts, x_sum[r]);
@@ -87,6 +88,7 @@ INLINE void tile_planes(const struct tile *t, int rows, int panels, const struct
             UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_zero();
     }
     for (size_t b = 0; b < n_blocks; b += s.blocks) {
+        UNROLL_FOR (p, panels) fetch_ahead(group[p], s.head * PANEL_ROWS, rows);
         UNROLL_FOR (p, panels)
             UNROLL_FOR (part, (int)(s.blocks * s.parts))
                 UNROLL_FOR (v, PANEL_VECTORS)
