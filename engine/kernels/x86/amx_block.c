@@ -20,8 +20,9 @@
 enum {
     BLOCK_BYTES = 32 * 16, /* of tiles, of A and of B */
     A_BLOCKS = 1024,       /* activations at once: 512 KiB, a share of the L2 cache */
-    B_BLOCKS = 8,          /* weights along k at once: with rows, much of the L1 cache */
-    PANELS_MAX = 4,        /* unpacked at once */
+    B_BLOCKS =
+        8, /* weights along k at once, a share of the L1 cache: as the largest block of a file */
+    PANELS_MAX = 4, /* unpacked at once */
     PARTS_MAX = 2,
     ROWS_MIN = 5,   /* with fewer, unpacking costs more than it saves */
     ROWS_FEW = 8,   /* so many take half a tile */
@@ -32,7 +33,7 @@ enum {
 struct block_rows {
     _Alignas(64) int8_t tiles[A_BLOCKS][BLOCK_BYTES]; /* [n_groups][n] */
     float scale[A_BLOCKS][PARTS_MAX * TILE_ROWS];     /* of each step; [n_groups][n] */
-    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS];    /* scale * sum; so */
+    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS];    /* of the same; scale * sum */
     size_t first, n;                                  /* blocks of a row */
     size_t n_groups;                                  /* of 16 rows */
 };
@@ -145,24 +146,33 @@ struct visit {
     float *result; /* a tile */
 };
 
-static inline struct visit visit_at(const struct block_rows *rows, const struct block_set *set,
-                                    size_t index)
+INLINE struct visit visit_at(const struct block_rows *rows, const struct block_set *set,
+                             size_t group, size_t p)
 {
-    size_t at = index / set->n * rows->n + set->from;
-    const struct block_panel *panel = &set->panels[index % set->n];
+    size_t at = group * rows->n + set->from;
+    const struct block_panel *panel = &set->panels[p];
     return (struct visit){.a = rows->tiles[at],
                           .a_scale = rows->scale[at],
                           .a_offset = rows->offset[at],
                           .b = panel->tiles[0],
                           .b_scale = panel->scale[0],
                           .b_minimum = panel->minimum[0],
-                          .result = set->results[index]};
+                          .result = set->results[group * set->n + p]};
 }
 
-static inline struct result_place place_of(const struct block_product *m,
-                                           const struct block_set *set, size_t index)
+/* next_visit() - all panels of a group of rows, then the next group; the last one again. */
+INLINE struct visit next_visit(const struct block_rows *rows, const struct block_set *set,
+                               size_t group, size_t p)
 {
-    size_t row = index / set->n * TILE_ROWS, column = (set->first + index % set->n) * PANEL_ROWS;
+    if (p + 1 < set->n) return visit_at(rows, set, group, p + 1);
+    return group + 1 < rows->n_groups ? visit_at(rows, set, group + 1, 0)
+                                      : visit_at(rows, set, group, p);
+}
+
+static struct result_place place_of(const struct block_product *m, const struct block_set *set,
+                                    size_t group, size_t p)
+{
+    size_t row = group * TILE_ROWS, column = (set->first + p) * PANEL_ROWS;
     return (struct result_place){.y = m->y + row * m->y_stride + column,
                                  .y_stride = m->y_stride,
                                  .n_rows = smaller(m->n_rows - row, TILE_ROWS),
@@ -200,45 +210,53 @@ INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct 
     }
 }
 
-/* multiply_piece() - for all rows; k of each step. While the sums of one step are scaled, the tiles
- * work on the next two, if need be of the next visit: a visit ends with sums[0] and tile 1 as the
- * next one wants them. */
+/* multiply_visit() - and what the tiles do meanwhile: while the sums of one step are scaled, they
+ * work on the next two, if need be of the next visit. So a visit finds its first step in sums[0]
+ * and its second one in tile 1, and leaves the next one's there. */
+INLINE void multiply_visit(const struct visit *v, const struct visit *next, size_t steps, size_t k,
+                           int32_t sums[2][RESULT_VALUES], __m512 acc[TILE_ROWS], int rows_each,
+                           bool has_minimum)
+{
+    for (size_t i = 0; i < steps; i += 2) {
+        bool goes_on = i + 2 < steps;
+        const struct visit *from = goes_on ? v : next;
+        size_t even = goes_on ? i + 2 : 0, odd = smaller(even + 1, steps - 1);
+        BEGIN_SUMS(0, 4, 6, *from, even, k);
+        END_SUMS(1, sums[1]);
+        scale_sums(acc, sums[0], v, step_at(i, k), rows_each, has_minimum);
+        BEGIN_SUMS(1, 5, 7, *from, odd, k);
+        END_SUMS(0, sums[0]);
+        if (i + 1 == steps) break;
+        scale_sums(acc, sums[1], v, step_at(i + 1, k), rows_each, has_minimum);
+    }
+}
+
+/* multiply_piece() - for all rows, in groups of so many; k of each step. */
 INLINE void multiply_piece(const struct block_product *m, const struct block_rows *rows,
                            struct block_set *set, int rows_each, size_t k, bool has_minimum)
 {
     int32_t sums[2][RESULT_VALUES] __attribute__((aligned(64)));
-    size_t steps = set->blocks * QUANT_BLOCK / k, second = smaller(1, steps - 1);
-    size_t n_visits = rows->n_groups * set->n;
-    struct visit v = visit_at(rows, set, 0);
+    size_t steps = set->blocks * QUANT_BLOCK / k;
+    bool is_first = rows->first + set->from == 0;
+    struct visit v = visit_at(rows, set, 0, 0);
     BEGIN_SUMS(0, 4, 6, v, 0, k);
     END_SUMS(0, sums[0]);
-    BEGIN_SUMS(1, 5, 7, v, second, k);
-    for (size_t index = 0; index < n_visits; index++) {
-        struct visit next = visit_at(rows, set, smaller(index + 1, n_visits - 1));
-        __m512 acc[TILE_ROWS];
-        struct result_place place = place_of(m, set, index);
-        for (size_t p = 0; p < set->n; p++) fetch_share(&set->ahead[p]);
-        if (set->is_last) result_fetch(&place);
-        if (rows->first + set->from == 0)
-            UNROLL_FOR (r, rows_each) acc[r] = _mm512_setzero_ps();
-        else
-            UNROLL_FOR (r, rows_each) acc[r] = _mm512_load_ps(v.result + r * PANEL_ROWS);
-        for (size_t i = 0; i < steps; i += 2) {
-            bool goes_on = i + 2 < steps;
-            const struct visit *from = goes_on ? &v : &next;
-            size_t even = goes_on ? i + 2 : 0, odd = goes_on ? smaller(i + 3, steps - 1) : second;
-            BEGIN_SUMS(0, 4, 6, *from, even, k);
-            END_SUMS(1, sums[1]);
-            scale_sums(acc, sums[0], &v, step_at(i, k), rows_each, has_minimum);
-            BEGIN_SUMS(1, 5, 7, *from, odd, k);
-            END_SUMS(0, sums[0]);
-            if (i + 1 == steps) break;
-            scale_sums(acc, sums[1], &v, step_at(i + 1, k), rows_each, has_minimum);
+    BEGIN_SUMS(1, 5, 7, v, smaller(1, steps - 1), k);
+    for (size_t group = 0; group < rows->n_groups; group++)
+        for (size_t p = 0; p < set->n; p++) {
+            struct visit next = next_visit(rows, set, group, p);
+            __m512 acc[TILE_ROWS];
+            fetch_share(&set->ahead[p]);
+            if (set->is_last) result_fetch(place_of(m, set, group, p));
+            if (is_first)
+                UNROLL_FOR (r, rows_each) acc[r] = _mm512_setzero_ps();
+            else
+                UNROLL_FOR (r, rows_each) acc[r] = _mm512_load_ps(v.result + r * PANEL_ROWS);
+            multiply_visit(&v, &next, steps, k, sums, acc, rows_each, has_minimum);
+            UNROLL_FOR (r, rows_each) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
+            if (set->is_last) result_store(v.result, place_of(m, set, group, p));
+            v = next;
         }
-        UNROLL_FOR (r, rows_each) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
-        if (set->is_last) result_store(v.result, &place);
-        v = next;
-    }
 }
 
 /* Compiled for each kind of format and group. */
@@ -287,7 +305,7 @@ static void open_piece(const struct block_product *m, const struct block_rows *r
         panel += is_end ? PANELS_MAX * panel_bytes : 0;
         set->ahead[p] =
             ahead_of(panel + after / s->blocks * group_bytes,
-                     smaller(B_BLOCKS, rows->n) / s->blocks * group_bytes, rows->n_groups * set->n);
+                     smaller(B_BLOCKS, rows->n) / s->blocks * group_bytes, rows->n_groups);
     }
 }
 
@@ -317,7 +335,7 @@ static void multiply_rows(const struct block_product *m, size_t from, size_t to,
     rows.first = 0;
     rows.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     size_t n_blocks = m->w->n_in / QUANT_BLOCK, n_panels = RESULT_TILES / rows.n_groups;
-    size_t parts = m->format->shape->parts, chunk = A_BLOCKS / rows.n_groups / 8 * 8;
+    size_t parts = m->format->shape->parts, chunk = A_BLOCKS / rows.n_groups / B_BLOCKS * B_BLOCKS;
     tiles_begin(m->n_rows <= ROWS_FEW ? ROWS_FEW : TILE_ROWS, QUANT_BLOCK / parts);
     if (chunk >= n_blocks) {
         rows.n = n_blocks;

@@ -220,11 +220,9 @@ static void multiply_group(const struct float_product *m, const struct float_chu
     struct float_block f = {.a = c->a + (group * c->n + set->from) * X_PARTS * size,
                             .result = set->results + group * set->n};
     bool is_first = c->first + set->from == 0, is_last = c->is_last && set->from + n == c->n;
-    struct result_place place[PANELS_MAX];
     for (size_t p = 0; p < set->n; p++) {
         f.b[p] = set->b[p];
-        place[p] = place_of(m, c, group, set->first + p);
-        if (is_last) result_fetch(&place[p]);
+        if (is_last) result_fetch(place_of(m, c, group, set->first + p));
     }
     switch (set->n) {
     case 4:
@@ -239,7 +237,8 @@ static void multiply_group(const struct float_product *m, const struct float_chu
     default:
         multiply(&f, 1, n, size, m->w_parts, is_first);
     }
-    for (size_t p = 0; is_last && p < set->n; p++) result_store(f.result[p], &place[p]);
+    for (size_t p = 0; is_last && p < set->n; p++)
+        result_store(f.result[p], place_of(m, c, group, set->first + p));
 }
 
 /* open_piece() - the next tiles of a set, split if they must be; and a plan to fetch what comes

@@ -76,15 +76,15 @@ struct result_place {
 };
 
 /* result_fetch() - it is going to be written: rows far apart, which the CPU does not foresee. */
-static inline void result_fetch(const struct result_place *to)
+static inline void result_fetch(struct result_place to)
 {
-    for (size_t r = 0; r < to->n_rows; r++) __builtin_prefetch(to->y + r * to->y_stride, 1);
+    for (size_t r = 0; r < to.n_rows; r++) __builtin_prefetch(to.y + r * to.y_stride, 1);
 }
 
-static inline void result_store(const float *tile, const struct result_place *to)
+static inline void result_store(const float *tile, struct result_place to)
 {
-    for (size_t r = 0; r < to->n_rows; r++)
-        _mm512_mask_storeu_ps(to->y + r * to->y_stride, to->columns,
+    for (size_t r = 0; r < to.n_rows; r++)
+        _mm512_mask_storeu_ps(to.y + r * to.y_stride, to.columns,
                               _mm512_load_ps(tile + r * PANEL_ROWS));
 }
 
