@@ -75,22 +75,24 @@ struct block_product {
 
 /* pack_block() - block `at` of one row to block `to`, as the row `within` of its tiles. */
 INLINE void pack_block(struct block_rows *rows, size_t to, size_t within,
-                       const struct activations *x, size_t at, size_t parts)
+                       const struct activations *x, size_t at, size_t parts, bool has_minimum)
 {
     size_t k = QUANT_BLOCK / parts;
     const int8_t *q = x->q8 + at * QUANT_BLOCK;
-    int32_t sum[PARTS_MAX] = {parts == 1 ? x->sum[at] : sum_16(q)};
-    sum[1] = x->sum[at] - sum[0];
     for (size_t part = 0; part < parts; part++) {
         memcpy(rows->tiles[to] + (part * TILE_ROWS + within) * k, q + part * k, k);
         rows->scale[to][part * TILE_ROWS + within] = x->scale[at];
-        rows->offset[to][part * TILE_ROWS + within] = x->scale[at] * (float)sum[part];
     }
+    if (!has_minimum) return;
+    int32_t first = parts == 1 ? x->sum[at] : sum_16(q);
+    rows->offset[to][within] = x->scale[at] * (float)first;
+    if (parts == 2)
+        rows->offset[to][TILE_ROWS + within] = x->scale[at] * (float)(x->sum[at] - first);
 }
 
 /* pack_rows() - a chunk; rows that the last group lacks are zeros. */
-static void pack_rows(struct block_rows *rows, const struct activations *x, size_t parts,
-                      size_t n_rows, size_t row_blocks)
+static void pack_rows(struct block_rows *rows, const struct activations *x,
+                      const struct planes_shape *s, size_t n_rows, size_t row_blocks)
 {
     if (n_rows % TILE_ROWS != 0) {
         size_t last = (rows->n_groups - 1) * rows->n;
@@ -101,11 +103,11 @@ static void pack_rows(struct block_rows *rows, const struct activations *x, size
     for (size_t r = 0; r < n_rows; r++) {
         size_t to = r / TILE_ROWS * rows->n, within = r % TILE_ROWS;
         size_t at = r * row_blocks + rows->first;
-        for (size_t b = 0; b < rows->n; b++, to++, at++)
-            if (parts == 1)
-                pack_block(rows, to, within, x, at, 1);
+        for (size_t b = 0; b < rows->n; b++)
+            if (s->parts == 1)
+                pack_block(rows, to + b, within, x, at + b, 1, s->has_minimum);
             else
-                pack_block(rows, to, within, x, at, 2);
+                pack_block(rows, to + b, within, x, at + b, 2, s->has_minimum);
     }
 }
 
@@ -335,11 +337,12 @@ static void multiply_rows(const struct block_product *m, size_t from, size_t to,
     rows.first = 0;
     rows.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     size_t n_blocks = m->w->n_in / QUANT_BLOCK, n_panels = RESULT_TILES / rows.n_groups;
-    size_t parts = m->format->shape->parts, chunk = A_BLOCKS / rows.n_groups / B_BLOCKS * B_BLOCKS;
-    tiles_begin(m->n_rows <= ROWS_FEW ? ROWS_FEW : TILE_ROWS, QUANT_BLOCK / parts);
+    const struct planes_shape *s = m->format->shape;
+    size_t chunk = A_BLOCKS / rows.n_groups / B_BLOCKS * B_BLOCKS;
+    tiles_begin(m->n_rows <= ROWS_FEW ? ROWS_FEW : TILE_ROWS, QUANT_BLOCK / s->parts);
     if (chunk >= n_blocks) {
         rows.n = n_blocks;
-        pack_rows(&rows, x, parts, m->n_rows, n_blocks);
+        pack_rows(&rows, x, s, m->n_rows, n_blocks);
         for (size_t first = from; first < to; first += PANELS_MAX)
             multiply_chunk(m, &rows, first, smaller(first + PANELS_MAX, to), &results);
         tiles_end();
@@ -348,7 +351,7 @@ static void multiply_rows(const struct block_product *m, size_t from, size_t to,
     for (; from < to; from += n_panels)
         for (rows.first = 0; rows.first < n_blocks; rows.first += rows.n) {
             rows.n = smaller(chunk, n_blocks - rows.first);
-            pack_rows(&rows, x, parts, m->n_rows, n_blocks);
+            pack_rows(&rows, x, s, m->n_rows, n_blocks);
             multiply_chunk(m, &rows, from, smaller(from + n_panels, to), &results);
         }
     tiles_end();
