@@ -58,6 +58,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
                                 .kv = w->kv};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
+        uint64_t wished = ((uint64_t)w->kv_tokens + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
+        if (wished > 0 && wished < blocks) blocks = wished;
         CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY,
               "%u sequences of %u tokens are more than a KV cache can number", out->n_seqs, n_ctx);
         out->n_blocks[c] = (uint32_t)blocks;

@@ -19,7 +19,7 @@ int flight_open(struct flight *f, const struct flight_limits *lim, struct err *e
     };
     CHECK(f->token != NULL && f->seq != NULL && f->pos != NULL && f->wanted != NULL &&
               f->commands != NULL && f->needs != NULL && f->fetches != NULL && f->heads != NULL &&
-              f->fetch_heads != NULL &&               f->parts != NULL,
+              f->fetch_heads != NULL && f->parts != NULL,
           err, ERR_MEMORY, "no memory for a batch of %u rows", lim->rows_max);
     return ERR_NONE;
 }

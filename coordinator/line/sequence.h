@@ -1,8 +1,12 @@
 /* sequence - one request on its way through the line: its tokens, how far they are, its sampler and blocks.
  *
- *   QUEUED ── a slot is free ──► PROMPT ── all prompt rows sent ──► DECODE ──► DONE
+ *   QUEUED ── it fits ──► PROMPT ── all its tokens sent ──► DECODE ──► DONE
+ *      ▲                    │                                 │
+ *      └──────────── others need its KV blocks ───────────────┘
  *
- * A decoding sequence is in at most one batch; the chunks of a prompt follow each other without waiting. */
+ * A decoding sequence is in at most one batch; the chunks of a prompt follow each other without waiting. Who had to
+ * leave the line comes back with all its tokens as its prompt: the cache that they give, and the sampler, which stayed,
+ * are the same as before. */
 #ifndef TANDEM_COORDINATOR_LINE_SEQUENCE_H
 #define TANDEM_COORDINATOR_LINE_SEQUENCE_H
 
@@ -12,10 +16,11 @@ enum sequence_state { SEQUENCE_QUEUED, SEQUENCE_PROMPT, SEQUENCE_DECODE, SEQUENC
 
 enum { SEQUENCE_NO_SLOT = UINT32_MAX };
 
-/* A block table: entries first .. n-1 are held, those before have left the window. */
+/* A block table: entries first .. n-1 are held, those before have left the window; the stages know the first `told`
+ * of them. */
 struct sequence_blocks {
     uint32_t *block; /* [capacity / 32 + 1] */
-    uint32_t first, n;
+    uint32_t first, n, told;
 };
 
 struct sequence {
@@ -24,11 +29,16 @@ struct sequence {
     enum line_finish finish; /* in DONE */
     int32_t end_token;       /* of LINE_FINISH_STOP */
     bool told;               /* the front end has had LINE_EVENT_FINISHED */
-    struct sequence *next_done; /* scheduler's list of those to be told */
+    struct sequence *next_done;   /* scheduler's list of those to be told */
+    struct sequence *next_queued; /* request_queue's */
+    uint32_t overtaken;           /* in the queue, by others */
 
     int32_t *tokens; /* [capacity] prompt, then what was chosen */
     uint32_t n_prompt, n_tokens, capacity;
-    uint32_t n_sent;    /* positions handed to the line */
+    uint32_t n_sent;    /* positions that are in the line's cache, or on their way there */
+    uint32_t n_home;    /* positions whose batches have come home once */
+    uint32_t n_cached;  /* positions of the prompt that were in the cache already */
+    uint32_t n_chained; /* full blocks that the prefix index knows */
     uint32_t in_flight; /* batches under way that hold rows of it */
     uint32_t slot;      /* its number on the stages */
     struct sequence_blocks blocks[KV_CLASSES_MAX]; /* its tables, one a cache class */

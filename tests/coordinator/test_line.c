@@ -2,7 +2,7 @@
 #include "../test_data.h"
 #include "coordinator/line/line.h"
 #include "fake_stages.h"
-#include "worker/score_select.h"
+#include "line_jobs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { VOCAB = 320, PROMPT_MAX = 200, TEXT_MAX = 64, END_TOKEN = 7 };
 
 static struct model *open_model(const char *name)
 {
@@ -60,88 +58,6 @@ static void bench_close(struct bench *b)
     model_close(b->model);
 }
 
-static bool is_end(const void *ctx, int32_t token)
-{
-    (void)ctx;
-    return token == END_TOKEN;
-}
-
-/* A request, what it must give, and what it gave. */
-struct job {
-    int32_t tokens[PROMPT_MAX + TEXT_MAX];
-    uint32_t n_prompt, max_tokens, n_ctx;
-    struct sampling sampling;
-    int32_t want[TEXT_MAX], got[TEXT_MAX];
-    uint32_t n_want, n_got;
-    enum line_finish want_finish, finish;
-    bool finished;
-};
-
-static uint64_t dice = 42;
-
-static uint32_t roll(uint32_t n)
-{
-    dice = dice * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(dice >> 33) % n;
-}
-
-/* foretell() - the tokens of a job by itself: whole rows, no line. */
-static void foretell(struct job *j)
-{
-    float z[VOCAB];
-    struct sampler *sm;
-    struct err err;
-    assert_int_equal(sampler_open(&sm, &j->sampling, VOCAB, &err), ERR_NONE);
-    for (uint32_t i = 0; i < j->n_prompt; i++) sampler_accept(sm, j->tokens[i]);
-    j->want_finish = LINE_FINISH_LENGTH;
-    struct score_selector *sel;
-    assert_int_equal(score_selector_open(&sel, VOCAB, &err), ERR_NONE);
-    for (uint32_t n = j->n_prompt; j->n_want < j->max_tokens && n < j->n_ctx; n++) {
-        fake_scores(j->tokens, n, VOCAB, z);
-        struct score_need need;
-        sampler_need(sm, n, &need);
-        need.count = 0;
-        need.mass = need.ratio = 0;
-        int32_t ids[VOCAB], token;
-        float scores[VOCAB];
-        struct score_head head;
-        assert_int_equal(score_select(sel, z, &need, ids, scores, NULL, &head, &err), ERR_NONE);
-        assert_int_equal(sampler_pick(sm, &head, n, &token, &err), ERR_NONE);
-        if (token == END_TOKEN) {
-            j->want_finish = LINE_FINISH_STOP;
-            break;
-        }
-        sampler_accept(sm, token);
-        j->tokens[n] = token;
-        j->want[j->n_want++] = token;
-    }
-    score_selector_close(sel);
-    sampler_close(sm);
-}
-
-static void make_job(struct job *j, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_ctx)
-{
-    memset(j, 0, sizeof *j);
-    j->n_prompt = n_prompt;
-    j->max_tokens = max_tokens;
-    j->n_ctx = n_ctx;
-    j->sampling = sampling_default();
-    for (uint32_t i = 0; i < n_prompt; i++) j->tokens[i] = (int32_t)roll(VOCAB);
-}
-
-static void submit(struct bench *b, struct job *j, uint32_t number)
-{
-    struct line_request r = {.prompt = j->tokens,
-                             .n_prompt = j->n_prompt,
-                             .sampling = j->sampling,
-                             .max_tokens = j->max_tokens,
-                             .is_end = is_end};
-    uint32_t request;
-    struct err err;
-    if (line_submit(b->line, &r, &request, &err) != ERR_NONE) fail_msg("%s", err.text);
-    assert_int_equal(request, number);
-}
-
 static void run_all(struct bench *b, struct job *jobs)
 {
     for (;;) {
@@ -150,38 +66,8 @@ static void run_all(struct bench *b, struct job *jobs)
         struct err err;
         if (line_next(b->line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
         if (none) return;
-        struct job *j = &jobs[ev.request];
-        assert_false(j->finished);
-        if (ev.kind == LINE_EVENT_TOKEN) {
-            assert_true(j->n_got < TEXT_MAX);
-            assert_int_equal(ev.position, j->n_prompt + j->n_got);
-            assert_non_null(ev.head);
-            j->got[j->n_got++] = ev.token;
-        } else if (ev.kind == LINE_EVENT_FINISHED) {
-            j->finished = true;
-            j->finish = ev.finish;
-        }
+        take_event(&jobs[ev.request], &ev);
     }
-}
-
-static void check_job(const struct job *j)
-{
-    assert_true(j->finished);
-    assert_int_equal(j->finish, j->want_finish);
-    assert_int_equal(j->n_got, j->n_want);
-    assert_memory_equal(j->got, j->want, j->n_want * sizeof *j->want);
-}
-
-static void vary_sampling(struct sampling *s)
-{
-    if (roll(3) == 0) return;
-    s->temperature = 0.5f + (float)roll(100) / 100.0f;
-    s->seed = roll(1000);
-    if (roll(2)) s->top_p = 0.8f;
-    if (roll(3) == 0) s->top_k = 5 + roll(20);
-    if (roll(3) == 0) s->min_p = 0.05f;
-    if (roll(4) == 0) s->typical_p = 0.7f;
-    if (roll(2)) s->repeat_penalty = 1.2f;
 }
 
 static void each_sequence_gets_the_tokens_it_has_alone(void **state)
@@ -196,7 +82,7 @@ static void each_sequence_gets_the_tokens_it_has_alone(void **state)
             for (uint32_t i = 0; i < 40; i++) {
                 make_job(&jobs[i], 1 + roll(120), 1 + roll(TEXT_MAX), 128);
                 vary_sampling(&jobs[i].sampling);
-                submit(&b, &jobs[i], i);
+                submit_job(b.line, &jobs[i], i);
                 foretell(&jobs[i]);
             }
             run_all(&b, jobs);
@@ -219,7 +105,7 @@ static uint64_t count_batches(uint32_t n, int n_stages)
             make_job(&jobs[i], 10, 60, 128);
             foretell(&jobs[i]);
         } while (jobs[i].n_want < 60); /* one without an early end */
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     run_all(&b, jobs);
     uint64_t batches = line_counts(b.line).batches;
@@ -244,7 +130,7 @@ static void a_prompt_fills_the_line_in_chunks(void **state)
     struct bench b;
     bench_open(&b, 3, &(struct line_config){.n_ctx = 256, .n_seqs = 1}, NULL);
     make_job(&job, 192, 0, 256);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     assert_true(job.finished);
     assert_int_equal(line_counts(b.line).batches, 6);
@@ -262,7 +148,7 @@ static void a_full_context_ends_with_reason_length(void **state)
         make_job(&job, 50, TEXT_MAX, 64);
         foretell(&job);
     } while (job.n_want < 14);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     check_job(&job);
     assert_int_equal(job.n_got, 14);
@@ -276,7 +162,7 @@ static void a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused(vo
     struct bench b;
     bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, NULL);
     make_job(&job, 64, 5, 64);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     assert_true(job.finished);
     assert_int_equal(job.n_got, 0);
@@ -300,7 +186,7 @@ static void a_cancelled_request_ends_and_the_others_go_on(void **state)
             make_job(&jobs[i], 20, 40, 256);
             foretell(&jobs[i]);
         } while (jobs[i].n_want < 40);
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     uint32_t n_tokens = 0;
     bool finished[3] = {false};
@@ -334,7 +220,7 @@ static void a_windows_blocks_stay_at_their_bound_however_long_the_text(void **st
     for (uint32_t i = 0; i < 3; i++) {
         make_job(&jobs[i], i == 0 ? 190 : 20, TEXT_MAX, 256);
         foretell(&jobs[i]);
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     run_all(&b, jobs);
     for (uint32_t i = 0; i < 3; i++) check_job(&jobs[i]);
@@ -423,7 +309,7 @@ static void a_workers_error_ends_the_line_and_names_it(void **state)
     struct bench b;
     bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, &(struct fake_options){.fail_batch = 3});
     make_job(&job, 10, 30, 64);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     struct line_event ev;
     bool none = false;
     struct err err;

@@ -4,10 +4,12 @@ tandem_test(test_tokenizer unit SOURCES coordinator/test_tokenizer.c LINK coordi
 tandem_test(test_pretokenize unit SOURCES coordinator/test_pretokenize.c LINK coordinator_text)
 tandem_test(test_detokenizer unit SOURCES coordinator/test_detokenizer.c LINK coordinator_text)
 tandem_test(test_stop_matcher unit SOURCES coordinator/test_stop_matcher.c LINK coordinator_text)
-tandem_test(test_line unit SOURCES coordinator/test_line.c coordinator/fake_stages.c
+tandem_test(test_line unit SOURCES coordinator/test_line.c coordinator/fake_stages.c coordinator/line_jobs.c
   LINK coordinator_line worker TIMEOUT 120)
 tandem_test(test_options unit SOURCES coordinator/test_options.c LINK coordinator_front)
 tandem_test(test_front unit SOURCES coordinator/test_front.c LINK coordinator_front PkgConfig::JANSSON)
 tandem_test(test_capacity unit SOURCES coordinator/test_capacity.c LINK coordinator_line)
 tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coordinator_line)
 tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_front PkgConfig::JANSSON)
+tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
+  LINK coordinator_line worker TIMEOUT 300)
