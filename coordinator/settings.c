@@ -44,7 +44,7 @@ static const struct option line_rows[] = {
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
     {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,
-     .unset = "by the number of stages", .help = "rows of a batch at most"},
+     .unset = "by what batches cost the stages", .help = "rows of a batch at most"},
     {"stages", 0, OPTION_U32, AT(stages), .value = "P", .min = 1, .max = STAGES_MAX, .unset = "1",
      .help = "stages inside this process; not under mpirun, where each rank but the first is one"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",

@@ -261,7 +261,7 @@ void block_tables_advance(struct block_tables *bt, struct sequence *s)
     take_shared(bt, s, n, node);
     const uint32_t from = s->n_sent > s->n_home ? s->n_sent : s->n_home;
     s->n_chained = n;
-    s->n_sent = n * KV_BLOCK_POSITIONS;
+    s->n_sent = s->n_begun = n * KV_BLOCK_POSITIONS;
     const uint32_t to = s->n_sent < s->n_prompt ? s->n_sent : s->n_prompt;
     if (to > from) s->n_cached += to - from;
 }
@@ -302,6 +302,6 @@ bool block_tables_release(struct block_tables *bt, struct sequence *s)
         is_known |= b->told > 0;
         b->first = b->n = b->told = 0;
     }
-    s->n_chained = s->n_sent = 0;
+    s->n_chained = s->n_sent = s->n_begun = 0;
     return is_known;
 }

@@ -27,7 +27,7 @@ enum {
 static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint32_t n_seqs)
 {
     uint64_t rows = w->chunk;
-    if (rows == 0) rows = scheduler_chunk(w->n_stages, (uint64_t)n_ctx * n_seqs) + n_seqs;
+    if (rows == 0) rows = scheduler_chunk_max(w->n_stages, (uint64_t)n_ctx * n_seqs) + n_seqs;
     if (w->chunk == 0 && rows > ROWS_MAX_DEFAULT) rows = ROWS_MAX_DEFAULT;
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }

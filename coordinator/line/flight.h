@@ -24,6 +24,7 @@ struct flight {
     uint64_t begun_ns; /* when filling began */
     uint64_t idle_ns;  /* how long the line had no request before this */
     uint32_t n_rows, n_wanted, n_commands, n_fetches, n_parts;
+    uint64_t seen; /* positions that its rows see, added up */
     int32_t *token;  /* [rows_max] */
     uint32_t *seq;   /* [rows_max] */
     uint32_t *pos;   /* [rows_max] */

@@ -29,6 +29,7 @@ struct line {
     struct journal *journal;
     struct roster *roster;
     struct block_tables *tables;
+    struct cost_model *costs;
     struct scheduler *scheduler;
     struct pipeline *pipeline;
     uint32_t n_stages;
@@ -219,10 +220,12 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
     memcpy(tables.window, hp->kv_class_window, sizeof tables.window);
     memcpy(tables.n_blocks, lim->n_blocks, sizeof tables.n_blocks);
     TRY(block_tables_open(&ln->tables, &tables, err));
+    TRY(cost_model_open(&ln->costs, ln->n_stages, err));
     struct scheduler_config sc = {.n_stages = ln->n_stages,
                                   .n_seqs = lim->n_seqs,
                                   .rows_max = lim->rows_max,
                                   .chunk = c->chunk,
+                                  .costs = ln->costs,
                                   .wanted_max = lim->wanted_max,
                                   .credits = lim->credits,
                                   .n_vocab = n_vocab,
@@ -462,6 +465,7 @@ int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *er
         }
         TRY(roster_poll(ln->roster, err));
         if (state_dump_is_due(&ln->dumps_seen)) log_state(ln);
+        cost_model_learn(ln->costs, ln->journal);
         TRY(launch(ln, err));
         TRY(receive(ln, err));
         if (ln->holds_result) continue;
@@ -550,6 +554,16 @@ int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t r
     return ERR_NONE;
 }
 
+/* tell_costs() - what decided the chunk. */
+static void tell_costs(const struct line *ln)
+{
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct cost c = cost_model_stage(ln->costs, i);
+        log_line(LOG_INFO, "worker %d @%s: a batch costs %.3f ms, and %.2f us a row, and %.3f us a row and 1000 positions",
+                 ln->stages[i].rank, ln->stages[i].host, c.fixed_ns * 1e-6, c.row_ns * 1e-3, c.seen_ns);
+    }
+}
+
 int line_stop(struct line *ln, struct err *err)
 {
     release_result(ln);
@@ -561,6 +575,7 @@ int line_stop(struct line *ln, struct err *err)
     ln->stopped = true;
     TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
     for (uint32_t i = 0; i < ln->n_stages; i++) ln->stages[i].report = roster_at(ln->roster, i)->report;
+    tell_costs(ln);
     ln->counts.overlapped = overlap_count(ln->journal, ln->stages, ln->n_stages);
     return ERR_NONE;
 }
@@ -572,6 +587,7 @@ void line_close(struct line *ln)
     pipeline_close(ln->pipeline);
     scheduler_close(ln->scheduler);
     block_tables_close(ln->tables);
+    cost_model_close(ln->costs);
     roster_close(ln->roster);
     journal_close(ln->journal);
     free(ln->events);

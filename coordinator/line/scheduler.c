@@ -278,6 +278,7 @@ static bool put_row(struct scheduler *sc, struct flight *f, struct sequence *s)
     f->seq[r] = s->slot;
     f->pos[r] = pos;
     f->wanted[r] = wanted;
+    f->seen += pos + 1;
     if (wanted) {
         count_need(sc, f, &need);
         f->needs[f->n_wanted] = need;
@@ -337,25 +338,27 @@ static void put_decode_rows(struct scheduler *sc, struct flight *f, uint32_t dec
     sc->turn = (sc->turn + 1) % n_seqs;
 }
 
-uint64_t scheduler_chunk(uint32_t n_stages, uint64_t waiting)
+uint64_t scheduler_chunk_max(uint32_t n_stages, uint64_t waiting)
 {
-    enum { CHUNK_MIN = 32, CHUNKS_PER_STAGE = 2 };
-    if (n_stages == 1) return waiting;
-    uint64_t chunk = waiting / (CHUNKS_PER_STAGE * (uint64_t)n_stages);
-    chunk = (chunk + CHUNK_MIN - 1) / CHUNK_MIN * CHUNK_MIN;
-    return chunk > CHUNK_MIN ? chunk : CHUNK_MIN;
+    enum { STEP = 32 };
+    return n_stages == 1 ? waiting : (waiting / n_stages + STEP - 1) / STEP * STEP;
 }
 
-/* choose_chunk() - prompt rows of this batch. */
+/* choose_chunk() - prompt rows of this batch. Prompts count as a whole, not by what is left of
+ * them: chunks of one size are best. */
 static uint32_t choose_chunk(const struct scheduler *sc)
 {
     if (sc->config.chunk > 0) return sc->config.chunk;
-    uint64_t waiting = 0;
+    uint64_t rows = 0, seen = 0;
     for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
         const struct sequence *s = sc->slots[slot];
-        if (s != NULL && s->state == SEQUENCE_PROMPT) waiting += s->n_tokens - s->n_sent;
+        if (s == NULL || s->state != SEQUENCE_PROMPT) continue;
+        const uint64_t n = s->n_tokens - s->n_begun;
+        rows += n;
+        seen += n * (s->n_begun + n / 2);
     }
-    uint64_t chunk = scheduler_chunk(sc->config.n_stages, waiting);
+    if (rows == 0) return 0;
+    uint64_t chunk = cost_model_chunk(sc->config.costs, rows, (double)seen / (double)rows);
     return chunk < sc->config.rows_max ? (uint32_t)chunk : sc->config.rows_max;
 }
 

@@ -11,22 +11,23 @@
 #define TANDEM_COORDINATOR_LINE_SCHEDULER_H
 
 #include "coordinator/line/block_tables.h"
+#include "coordinator/line/cost_model.h"
 #include "coordinator/line/flight.h"
 
 enum { SCHEDULER_GROUP_ROWS = 8 };
 
-/* scheduler_chunk() - prompt rows of a batch, where none are asked for: few enough that every stage
- * has a chunk soon, many enough that a product over them is worth its weights. waiting: prompt rows
- * that wait. */
-uint64_t scheduler_chunk(uint32_t n_stages, uint64_t waiting);
+/* scheduler_chunk_max() - prompt rows of a batch at most, where none are asked for: as many as
+ * leave something to do for every stage. waiting: prompt rows that wait at most. */
+uint64_t scheduler_chunk_max(uint32_t n_stages, uint64_t waiting);
 
 struct scheduler;
 
 struct scheduler_config {
     uint32_t n_stages;
     uint32_t n_seqs;
-    uint32_t rows_max; /* of a batch */
-    uint32_t chunk;    /* prompt rows of a batch; 0: by what is waiting and the number of stages */
+    uint32_t rows_max;              /* of a batch */
+    uint32_t chunk;                 /* prompt rows of a batch; 0: by what they cost */
+    const struct cost_model *costs; /* outlives the scheduler */
     uint32_t wanted_max;
     uint32_t credits;
     uint32_t n_vocab;

@@ -36,6 +36,7 @@ struct sequence {
     int32_t *tokens; /* [capacity] prompt, then what was chosen */
     uint32_t n_prompt, n_tokens, capacity;
     uint32_t n_sent;    /* positions that are in the line's cache, or on their way there */
+    uint32_t n_begun;   /* the first of them that it had to send, since it came into the line */
     uint32_t n_home;    /* positions whose batches have come home once */
     uint32_t n_cached;  /* positions of the prompt that were in the cache already */
     uint32_t n_chained; /* full blocks that the prefix index knows */

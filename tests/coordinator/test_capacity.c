@@ -307,7 +307,7 @@ static void limits_follow_from_what_is_asked_for(void **state)
         uint32_t n_stages, n_ctx, n_seqs, chunk, rows, blocks;
     } cases[] = {
         {1, 100, 1, 0, 101, 4},   {1, 4096, 1, 0, 512, 128}, {2, 64, 1, 0, 33, 2},
-        {2, 1024, 2, 0, 512, 64}, {4, 1024, 1, 0, 129, 32},  {2, 64, 40, 7, 40, 80},
+        {2, 1024, 2, 0, 512, 64}, {4, 1024, 1, 0, 257, 32},  {2, 64, 40, 7, 40, 80},
         {2, 64, 1, 7, 7, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -133,7 +133,7 @@ static void a_prompt_fills_the_line_in_chunks(void **state)
     submit_job(b.line, &job, 0);
     run_all(&b, &job);
     assert_true(job.finished);
-    assert_int_equal(line_counts(b.line).batches, 6);
+    assert_int_equal(line_counts(b.line).batches, 3);
     assert_int_equal(line_counts(b.line).prompt_tokens, 192);
     bench_close(&b);
 }

@@ -13,3 +13,4 @@ tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coor
 tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_front PkgConfig::JANSSON)
 tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
   LINK coordinator_line worker TIMEOUT 300)
+tandem_test(test_cost_model unit SOURCES coordinator/test_cost_model.c LINK coordinator_line m)
