@@ -167,7 +167,7 @@ void cost_model_learn(struct cost_model *cm, const struct journal *j)
             const struct msg_account *a = journal_account(j, i, s->next_id);
             const struct journal_flight *f = journal_find_flight(j, s->next_id);
             if (a != NULL && f != NULL)
-                cost_model_add(cm, i, f->rows, f->seen, a->compute_ns + a->send_ns + a->control_ns);
+                cost_model_add(cm, i, f->rows, f->seen, a->compute_ns);
             else if (journal_account(j, i, s->next_id + 1) == NULL)
                 break; /* not lost on the way, but to come */
         }

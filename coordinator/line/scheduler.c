@@ -104,8 +104,8 @@ struct admission {
     uint32_t n_running;
 };
 
-/* is_welcome() - room for all its tokens, and for a block of everybody else, so that it need not
- * leave again at once. One that has just left waits until its batches are home. */
+/* is_welcome() - room for all its tokens, and for a block of every other one in the line, so that
+ * it need not leave again at once. One that has just left waits until its batches are home. */
 static bool is_welcome(const void *ctx, const struct sequence *s)
 {
     const struct admission *a = ctx;
@@ -115,7 +115,7 @@ static bool is_welcome(const void *ctx, const struct sequence *s)
     for (int attempt = 0; attempt < 2; attempt++) {
         struct block_need all = need;
         for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) all.n[c] += a->promised.n[c];
-        if (block_tables_has(a->tables, &all, a->n_running)) return true;
+        if (block_tables_has(a->tables, &all, a->n_running / 2)) return true;
         block_tables_spare(a->tables, s, &need);
     }
     return false;

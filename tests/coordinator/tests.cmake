@@ -14,3 +14,11 @@ tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_fr
 tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
   LINK coordinator_line worker TIMEOUT 300)
 tandem_test(test_cost_model unit SOURCES coordinator/test_cost_model.c LINK coordinator_line m)
+tandem_test(test_scheduler unit SOURCES coordinator/test_scheduler.c LINK coordinator_line)
+tandem_test(test_line_no_alloc unit SOURCES coordinator/test_line_no_alloc.c coordinator/fake_stages.c
+  coordinator/line_jobs.c LINK coordinator_line worker)
+set_source_files_properties(coordinator/test_scheduler.c coordinator/test_line_no_alloc.c PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
+
+# Benchmarks are built and run by hand.
+add_executable(scheduler_cost ${CMAKE_CURRENT_SOURCE_DIR}/bench/scheduler_cost.c)
+target_link_libraries(scheduler_cost PRIVATE coordinator_line tandem_flags)
