@@ -1,4 +1,5 @@
-/* test_line - the scheduler and the line, against stages that check every rule and know every answer. */
+/* test_line - the scheduler and the line, against stages that check every rule and know every
+ * answer. */
 #include "../test_data.h"
 #include "coordinator/line/line.h"
 #include "fake_stages.h"
@@ -27,8 +28,8 @@ struct bench {
     struct line *line;
 };
 
-static void bench_open_model(struct bench *b, const char *name, int n_stages, const struct line_config *config,
-                             const struct fake_options *o)
+static void bench_open_model(struct bench *b, const char *name, int n_stages,
+                             const struct line_config *config, const struct fake_options *o)
 {
     b->model = open_model(name);
     if (b->model == NULL) {
@@ -42,7 +43,8 @@ static void bench_open_model(struct bench *b, const char *name, int n_stages, co
     if (line_open(&b->line, b->stages.link[0], &c, &err) != ERR_NONE) fail_msg("%s", err.text);
 }
 
-static void bench_open(struct bench *b, int n_stages, const struct line_config *config, const struct fake_options *o)
+static void bench_open(struct bench *b, int n_stages, const struct line_config *config,
+                       const struct fake_options *o)
 {
     bench_open_model(b, "families/llama.gguf", n_stages, config, o);
 }
@@ -77,7 +79,11 @@ static void each_sequence_gets_the_tokens_it_has_alone(void **state)
     for (int n_stages = 1; n_stages <= 4; n_stages++) {
         for (uint32_t chunk = 0; chunk <= 70; chunk += 35) {
             struct bench b;
-            struct line_config c = {.n_ctx = 128, .n_seqs = 5, .chunk = chunk, .shuffle_blocks = true, .shuffle_seed = 3};
+            struct line_config c = {.n_ctx = 128,
+                                    .n_seqs = 5,
+                                    .chunk = chunk,
+                                    .shuffle_blocks = true,
+                                    .shuffle_seed = 3};
             bench_open(&b, n_stages, &c, &(struct fake_options){.short_heads = chunk == 35});
             for (uint32_t i = 0; i < 40; i++) {
                 make_job(&jobs[i], 1 + roll(120), 1 + roll(TEXT_MAX), 128);
@@ -167,7 +173,8 @@ static void a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused(vo
     assert_true(job.finished);
     assert_int_equal(job.n_got, 0);
     make_job(&job, 65, 5, 64);
-    struct line_request r = {.prompt = job.tokens, .n_prompt = 65, .sampling = job.sampling, .max_tokens = 5};
+    struct line_request r = {
+        .prompt = job.tokens, .n_prompt = 65, .sampling = job.sampling, .max_tokens = 5};
     uint32_t request;
     struct err err;
     assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_CAPACITY);
@@ -202,7 +209,8 @@ static void a_cancelled_request_ends_and_the_others_go_on(void **state)
         }
         if (ev.kind == LINE_EVENT_FINISHED) {
             finished[ev.request] = true;
-            assert_int_equal(ev.finish, ev.request == 1 ? LINE_FINISH_LENGTH : LINE_FINISH_CANCELLED);
+            assert_int_equal(ev.finish,
+                             ev.request == 1 ? LINE_FINISH_LENGTH : LINE_FINISH_CANCELLED);
         }
     }
     assert_true(finished[0] && finished[1] && finished[2]);
@@ -214,7 +222,8 @@ static void a_windows_blocks_stay_at_their_bound_however_long_the_text(void **st
     (void)state;
     static struct job jobs[3];
     struct bench b;
-    bench_open_model(&b, "families/gemma2.gguf", 2, &(struct line_config){.n_ctx = 256, .n_seqs = 2, .chunk = 8}, NULL);
+    bench_open_model(&b, "families/gemma2.gguf", 2,
+                     &(struct line_config){.n_ctx = 256, .n_seqs = 2, .chunk = 8}, NULL);
     uint32_t window = b.model->hp.kv_class_window[1];
     assert_int_equal(b.model->hp.n_kv_classes, 2);
     for (uint32_t i = 0; i < 3; i++) {
@@ -268,8 +277,80 @@ static void prompt_scores_come_for_every_position(void **state)
     bench_close(&b);
 }
 
-static void expect_open_fails(int n_stages, const struct line_config *config, const struct fake_options *o,
-                              enum err_code code, const char *text)
+static void scores_come_once_also_of_who_had_to_leave(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 4, PROMPT = 120 };
+    static struct job text, prompts[REQUESTS];
+    struct bench b;
+    uint32_t n[REQUESTS] = {0}, request;
+    struct err err;
+    /* The text begins small and is the oldest: it grows into what the prompts have. */
+    bench_open(&b, 2,
+               &(struct line_config){
+                   .n_ctx = 128, .n_seqs = 4, .chunk = 9, .kv_tokens = 160, .share_prefixes = true},
+               NULL);
+    do {
+        make_job(&text, 30, TEXT_MAX, 128);
+        foretell(&text);
+    } while (text.n_want < TEXT_MAX);
+    submit_job(b.line, &text, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        make_job(&prompts[i], i % 2 == 0 ? PROMPT : 30, 0, 128);
+        const struct line_request r = {.prompt = prompts[i].tokens,
+                                       .n_prompt = prompts[i].n_prompt,
+                                       .sampling = prompts[i].sampling,
+                                       .scores = LINE_SCORES_ROWS};
+        assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_NONE);
+    }
+    for (;;) {
+        struct line_event ev;
+        bool none;
+        if (line_next(b.line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
+        if (none) break;
+        if (ev.request == 0) take_event(&text, &ev);
+        if (ev.kind != LINE_EVENT_SCORES) continue;
+        const struct job *j = &prompts[ev.request - 1];
+        float z[VOCAB];
+        fake_scores(j->tokens, ev.position + 1, VOCAB, z);
+        assert_int_equal(ev.position, n[ev.request - 1]++);
+        assert_memory_equal(ev.head->raw, z, sizeof z);
+    }
+    check_job(&text);
+    for (uint32_t i = 0; i < REQUESTS; i++) assert_int_equal(n[i], prompts[i].n_prompt);
+    assert_true(line_counts(b.line).preemptions > 0);
+    bench_close(&b);
+}
+
+static void what_never_fits_into_the_pool_is_refused(void **state)
+{
+    (void)state;
+    static struct job job;
+    struct bench b;
+    struct err err;
+    uint32_t request;
+    bench_open(&b, 2, &(struct line_config){.n_ctx = 256, .n_seqs = 2, .kv_tokens = 64}, NULL);
+    make_job(&job, 50, 14, 64);
+    foretell(&job);
+    submit_job(b.line, &job, 0);
+    run_all(&b, &job);
+    check_job(&job);
+    struct line_request r = {
+        .prompt = job.tokens, .n_prompt = 50, .sampling = job.sampling, .max_tokens = 15};
+    assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_CAPACITY);
+    assert_non_null(strstr(err.text, "--kv-tokens"));
+    r.max_tokens = UINT32_MAX; /* as far as it goes */
+    assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_NONE);
+    for (bool none = false; !none;) {
+        struct line_event ev;
+        if (line_next(b.line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
+        if (!none && ev.kind == LINE_EVENT_FINISHED) assert_int_equal(ev.position, 64);
+    }
+    bench_close(&b);
+}
+
+static void expect_open_fails(int n_stages, const struct line_config *config,
+                              const struct fake_options *o, enum err_code code, const char *text)
 {
     struct model *m = open_model("families/llama.gguf");
     if (m == NULL) skip();
@@ -290,7 +371,8 @@ static void disagreement_is_named_before_anything_is_loaded(void **state)
     (void)state;
     struct line_config c = {.n_ctx = 64, .n_seqs = 1};
     expect_open_fails(2, &c, &(struct fake_options){.version = "0.0.1"}, ERR_DISAGREE, "0.0.1");
-    expect_open_fails(2, &c, &(struct fake_options){.digest_xor = 1}, ERR_DISAGREE, "different model");
+    expect_open_fails(2, &c, &(struct fake_options){.digest_xor = 1}, ERR_DISAGREE,
+                      "different model");
 }
 
 static void a_line_that_cannot_be_is_refused(void **state)
@@ -307,7 +389,8 @@ static void a_workers_error_ends_the_line_and_names_it(void **state)
     (void)state;
     static struct job job;
     struct bench b;
-    bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, &(struct fake_options){.fail_batch = 3});
+    bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1},
+               &(struct fake_options){.fail_batch = 3});
     make_job(&job, 10, 30, 64);
     submit_job(b.line, &job, 0);
     struct line_event ev;
@@ -334,6 +417,8 @@ int main(void)
         cmocka_unit_test(a_cancelled_request_ends_and_the_others_go_on),
         cmocka_unit_test(a_windows_blocks_stay_at_their_bound_however_long_the_text),
         cmocka_unit_test(prompt_scores_come_for_every_position),
+        cmocka_unit_test(scores_come_once_also_of_who_had_to_leave),
+        cmocka_unit_test(what_never_fits_into_the_pool_is_refused),
         cmocka_unit_test(disagreement_is_named_before_anything_is_loaded),
         cmocka_unit_test(a_line_that_cannot_be_is_refused),
         cmocka_unit_test(a_workers_error_ends_the_line_and_names_it),
