@@ -286,6 +286,17 @@ static void hint_together(const struct check *c, char hint[HINT_MAX])
         add_hint(hint, "--kv f16 --slots 1 --ctx %u", w.n_ctx);
 }
 
+/* hint_kv_tokens() - a pool that is too small for all sequences, but not for one. */
+static void hint_kv_tokens(const struct check *c, char hint[HINT_MAX])
+{
+    struct capacity_wish w = c->wish;
+    const uint64_t all = (uint64_t)w.n_ctx * w.n_seqs;
+    if (w.n_seqs == 1 || all > UINT32_MAX) return;
+    if (w.kv_tokens == 0) w.kv_tokens = (uint32_t)all;
+    if (shrink(c, &w, &w.kv_tokens, w.n_ctx, KV_BLOCK_POSITIONS))
+        add_hint(hint, "--kv-tokens %u", w.kv_tokens);
+}
+
 /* find_hints() - changes of which each alone is enough; empty when nothing is. */
 static void find_hints(const struct check *c, const struct shortage *s, char hint[HINT_MAX])
 {
@@ -299,6 +310,7 @@ static void find_hints(const struct check *c, const struct shortage *s, char hin
         add_hint(hint, "--ctx %u", w.n_ctx);
     w = c->wish;
     if (shrink(c, &w, &w.n_seqs, 1, 1)) add_hint(hint, "--slots %u", w.n_seqs);
+    hint_kv_tokens(c, hint);
     hint_workers(c, s, hint);
     if (hint[0] == '\0') hint_together(c, hint);
 }

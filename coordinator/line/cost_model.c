@@ -16,6 +16,7 @@ enum {
     USUAL_FIXED_ROWS = 32,  /* the fixed part is worth so many rows */
     CHUNK_STEP = 16,        /* rows that kernels take at once */
     TRIED_ROWS_MAX = 16384, /* over all stages */
+    SLOWER_MAX = 4,         /* times that prompts may slow down text */
     PARTS = 3,
 };
 
@@ -256,4 +257,16 @@ uint64_t cost_model_chunk(const struct cost_model *cm, uint64_t rows, double see
         best = chunk;
     }
     return best;
+}
+
+uint64_t cost_model_beside(const struct cost_model *cm, uint64_t n_decode, double seen)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < cm->n_stages; i++) {
+        const struct cost *c = &cm->stages[i].cost;
+        const double row = c->row_ns + c->seen_ns * seen;
+        const double more = (SLOWER_MAX - 1) * (c->fixed_ns / row + (double)n_decode);
+        if (more < (double)least) least = (uint64_t)more;
+    }
+    return least > CHUNK_STEP ? least / CHUNK_STEP * CHUNK_STEP : CHUNK_STEP;
 }

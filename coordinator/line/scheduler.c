@@ -348,17 +348,24 @@ uint64_t scheduler_chunk_max(uint32_t n_stages, uint64_t waiting)
  * them: chunks of one size are best. */
 static uint32_t choose_chunk(const struct scheduler *sc)
 {
+    uint64_t rows = 0, seen = 0, n_decoding = 0;
     if (sc->config.chunk > 0) return sc->config.chunk;
-    uint64_t rows = 0, seen = 0;
     for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
         const struct sequence *s = sc->slots[slot];
-        if (s == NULL || s->state != SEQUENCE_PROMPT) continue;
+        if (s == NULL) continue;
+        n_decoding += s->state == SEQUENCE_DECODE && chooses(s);
+        if (s->state != SEQUENCE_PROMPT) continue;
         const uint64_t n = s->n_tokens - s->n_begun;
         rows += n;
         seen += n * (s->n_begun + n / 2);
     }
     if (rows == 0) return 0;
-    uint64_t chunk = cost_model_chunk(sc->config.costs, rows, (double)seen / (double)rows);
+    const double seen_each = (double)seen / (double)rows;
+    uint64_t chunk = cost_model_chunk(sc->config.costs, rows, seen_each);
+    if (n_decoding > 0) {
+        uint64_t beside = cost_model_beside(sc->config.costs, n_decoding, seen_each);
+        if (beside < chunk) chunk = beside;
+    }
     return chunk < sc->config.rows_max ? (uint32_t)chunk : sc->config.rows_max;
 }
 

@@ -241,6 +241,14 @@ static void fewer_slots_and_a_smaller_cache_format_are_advised(void **state)
     ln.wish.n_seqs = slots + 1;
     assert_int_equal(check(&ln), ERR_CAPACITY);
     ln.wish.n_seqs = 4;
+    assert_int_equal(check(&ln), ERR_CAPACITY);
+    uint32_t kv_tokens = number_behind(&ln, "--kv-tokens ");
+    assert_in_range(kv_tokens, ln.wish.n_ctx, 4 * ln.wish.n_ctx - 1);
+    ln.wish.kv_tokens = kv_tokens;
+    assert_int_equal(check(&ln), ERR_NONE);
+    ln.wish.kv_tokens = kv_tokens + KV_BLOCK_POSITIONS + (16 << 10);
+    assert_int_equal(check(&ln), ERR_CAPACITY);
+    ln.wish.kv_tokens = 0;
     ln.wish.kv = KV_F16;
     assert_int_equal(check(&ln), ERR_NONE);
 }

@@ -124,6 +124,24 @@ static void without_experience_every_stage_gets_work(void **state)
     }
 }
 
+static void prompts_slow_down_text_a_few_times_at_most(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        const struct costs_case *c = &cases[k];
+        struct cost_model *cm = open_costs(c->n_stages);
+        for (uint32_t rows = 16; rows <= 512; rows *= 2) add_batches(cm, c, 500, rows, 8);
+        for (uint32_t n_decode = 1; n_decode <= 64; n_decode *= 8) {
+            const uint64_t rows = cost_model_beside(cm, n_decode, 750);
+            assert_true(rows >= 16);
+            for (uint32_t i = 0; i < c->n_stages; i++)
+                assert_true(cost_of(&c->cost[i], 500, n_decode + rows) <
+                            5 * cost_of(&c->cost[i], 500, n_decode) + 16 * c->cost[i].row_ns);
+        }
+        cost_model_close(cm);
+    }
+}
+
 static void one_stage_takes_everything_at_once(void **state)
 {
     (void)state;
@@ -138,6 +156,7 @@ int main(void)
         cmocka_unit_test(costs_of_sizes_that_never_came_are_foretold),
         cmocka_unit_test(the_chunk_is_within_5_percent_of_the_best),
         cmocka_unit_test(without_experience_every_stage_gets_work),
+        cmocka_unit_test(prompts_slow_down_text_a_few_times_at_most),
         cmocka_unit_test(one_stage_takes_everything_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
