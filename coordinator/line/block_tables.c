@@ -10,6 +10,7 @@ struct block_tables {
     struct block_tables_config config;
     struct block_allocator *pools[KV_CLASSES_MAX];
     struct prefix_index *index;
+    uint64_t batch; /* that is being filled */
 };
 
 int block_tables_open(struct block_tables **out, const struct block_tables_config *config,
@@ -111,6 +112,11 @@ static void forget(struct block_tables *bt, uint32_t kv_class, uint32_t block)
     prefix_index_remove(bt->index, block);
 }
 
+void block_tables_begin_batch(struct block_tables *bt, uint64_t batch)
+{
+    bt->batch = batch;
+}
+
 bool block_tables_begins(const struct sequence *s)
 {
     return s->n_sent >= s->blocks[0].n * KV_BLOCK_POSITIONS;
@@ -140,7 +146,8 @@ static uint32_t last_chained(const struct sequence *s)
 static void enter_full(struct block_tables *bt, struct sequence *s)
 {
     const uint32_t k = s->n_chained, node = s->blocks[0].block[k];
-    prefix_index_add(bt->index, last_chained(s), s->tokens + k * KV_BLOCK_POSITIONS, node);
+    prefix_index_add(bt->index, last_chained(s), s->tokens + k * KV_BLOCK_POSITIONS, node,
+                     bt->batch);
     block_allocator_keep(bt->pools[0], node);
     for (uint32_t c = 1; c < bt->config.n_classes; c++) {
         if (k < s->blocks[c].first) continue;
@@ -192,11 +199,25 @@ void block_tables_note_full(struct block_tables *bt, struct sequence *s)
     chain_full(bt, s, false);
 }
 
+/* sendable_limit() - positions that need not be sent where they are in the cache. */
+static uint32_t sendable_limit(const struct sequence *s)
+{
+    return s->scores != LINE_SCORES_NONE ? s->n_home : s->n_tokens - 1;
+}
+
+/* end_copying() - the stages are told, or nothing is to be copied after all. */
+static void end_copying(struct block_tables *bt, struct sequence *s)
+{
+    for (uint32_t c = 0; s->copies && c < bt->config.n_classes; c++)
+        block_allocator_give(bt->pools[c], s->blocks[c].copy_from);
+    s->copies = false;
+}
+
 /* find_shared() - how many blocks of s, from position 0 on, it has or can take: the most with which
  * every class has what the next row sees. *node: the last of them. */
 static uint32_t find_shared(const struct block_tables *bt, const struct sequence *s, uint32_t *node)
 {
-    const uint32_t limit = s->scores != LINE_SCORES_NONE ? s->n_home : s->n_tokens - 1;
+    const uint32_t limit = sendable_limit(s);
     uint32_t best = s->n_chained, at = last_chained(s);
     uint32_t whole_since[KV_CLASSES_MAX] = {0}; /* from this block on none is missing */
     *node = at;
@@ -240,6 +261,29 @@ static void take_shared(struct block_tables *bt, struct sequence *s, uint32_t n,
     }
 }
 
+/* copy_partial() - where another's block begins with the next tokens of s, they are copied. That
+ * block must be written by an earlier batch: commands come before rows. */
+static void copy_partial(struct block_tables *bt, struct sequence *s)
+{
+    const uint32_t done = s->n_sent, limit = sendable_limit(s);
+    uint32_t n_like;
+    if (limit <= done) return;
+    uint32_t node = prefix_index_find_like(bt->index, last_chained(s), s->tokens + done,
+                                           limit - done, bt->batch, &n_like);
+    if (node == PREFIX_NONE) return;
+    for (uint32_t c = 1; c < bt->config.n_classes; c++)
+        if (prefix_index_block(bt->index, node, c) == PREFIX_NONE) return;
+    for (uint32_t c = 0; c < bt->config.n_classes; c++) {
+        s->blocks[c].copy_from = c == 0 ? node : prefix_index_block(bt->index, node, c);
+        block_allocator_share(bt->pools[c], s->blocks[c].copy_from);
+    }
+    s->copies = true;
+    if (block_tables_grow(bt, s))
+        s->n_sent += n_like;
+    else
+        end_copying(bt, s);
+}
+
 /* give_passed() - blocks of a window that no row from here on sees. */
 static void give_passed(struct block_tables *bt, struct sequence *s)
 {
@@ -256,12 +300,16 @@ void block_tables_advance(struct block_tables *bt, struct sequence *s)
     chain_full(bt, s, true);
     give_passed(bt, s);
     if (!bt->config.share || !block_tables_begins(s)) return;
-    uint32_t node, n = find_shared(bt, s, &node);
-    if (n == s->n_chained) return;
-    take_shared(bt, s, n, node);
     const uint32_t from = s->n_sent > s->n_home ? s->n_sent : s->n_home;
-    s->n_chained = n;
-    s->n_sent = s->n_begun = n * KV_BLOCK_POSITIONS;
+    uint32_t node, n = find_shared(bt, s, &node);
+    if (n > s->n_chained) {
+        take_shared(bt, s, n, node);
+        s->n_chained = n;
+        s->n_sent = n * KV_BLOCK_POSITIONS;
+    }
+    copy_partial(bt, s);
+    if (s->n_sent <= from) return;
+    s->n_begun = s->n_sent;
     const uint32_t to = s->n_sent < s->n_prompt ? s->n_sent : s->n_prompt;
     if (to > from) s->n_cached += to - from;
 }
@@ -270,16 +318,21 @@ void block_tables_advance(struct block_tables *bt, struct sequence *s)
 
 uint32_t block_tables_untold(const struct block_tables *bt, const struct sequence *s)
 {
-    uint32_t untold = 0;
+    uint32_t untold = s->copies ? bt->config.n_classes : 0;
     for (uint32_t c = 0; c < bt->config.n_classes; c++)
         untold += s->blocks[c].n - s->blocks[c].told;
     return untold;
 }
 
-uint32_t block_tables_tell(const struct block_tables *bt, struct sequence *s,
-                           struct kv_command *commands)
+uint32_t block_tables_tell(struct block_tables *bt, struct sequence *s, struct kv_command *commands)
 {
     uint32_t n = 0;
+    for (uint32_t c = 0; s->copies && c < bt->config.n_classes; c++) {
+        const struct sequence_blocks *b = &s->blocks[c];
+        commands[n++] = (struct kv_command){
+            .op = KV_COPY, .kv_class = c, .index = b->copy_from, .block = b->block[b->n - 1]};
+    }
+    end_copying(bt, s);
     for (uint32_t c = 0; c < bt->config.n_classes; c++)
         for (struct sequence_blocks *b = &s->blocks[c]; b->told < b->n; b->told++)
             commands[n++] = (struct kv_command){.op = KV_MAP,
@@ -293,6 +346,7 @@ uint32_t block_tables_tell(const struct block_tables *bt, struct sequence *s,
 bool block_tables_release(struct block_tables *bt, struct sequence *s)
 {
     bool is_known = false;
+    end_copying(bt, s);
     chain_full(bt, s, false);
     for (uint32_t c = 0; c < bt->config.n_classes; c++) {
         struct sequence_blocks *b = &s->blocks[c];

@@ -3,10 +3,11 @@
  * A table grows by a block for every 32 positions. Layers of a window keep only what a row to come
  * can see: what has left the window is given back. A full block is entered into the prefix index
  * when its last row has been sent, and whoever has the same tokens up to there takes it instead of
- * computing it again: batches pass every stage in one order, so the rows are in the cache before
- * anybody sees them, and a block that is given back can be mapped by any batch that comes later.
- * Stations inside: block_allocator (numbers, one for each class), prefix_index (contents).
- * Station before: scheduler. Station after: the KV commands of a flight. */
+ * computing it again; of a block that only begins with the same tokens the contents are copied.
+ * Batches pass every stage in one order, so the rows are in the cache before anybody sees them, and
+ * a block that is given back can be mapped by any batch that comes later. Stations inside:
+ * block_allocator (numbers, one for each class), prefix_index (contents). Station before:
+ * scheduler. Station after: the KV commands of a flight. */
 #ifndef TANDEM_COORDINATOR_LINE_BLOCK_TABLES_H
 #define TANDEM_COORDINATOR_LINE_BLOCK_TABLES_H
 
@@ -15,7 +16,7 @@
 struct block_tables;
 
 /* Shared blocks that a sequence passes over at once, in each class, so that their commands fit into
- * a batch; and the KV_MAP commands of a class that one sequence needs before a row at most. */
+ * a batch; and the KV commands of a class that one sequence needs before a row at most. */
 enum { BLOCK_TABLES_PASS_MAX = 2048, BLOCK_TABLES_TELL_MAX = BLOCK_TABLES_PASS_MAX + 64 };
 
 struct block_tables_config {
@@ -51,6 +52,9 @@ void block_tables_spare(const struct block_tables *bt, const struct sequence *s,
                         struct block_need *need);
 bool block_tables_has(const struct block_tables *bt, const struct block_need *need, uint32_t more);
 
+/* block_tables_begin_batch() - what follows is for this batch. */
+void block_tables_begin_batch(struct block_tables *bt, uint64_t batch);
+
 /* block_tables_begins() - does the next position of s begin a block that it does not have? */
 bool block_tables_begins(const struct sequence *s);
 
@@ -66,10 +70,10 @@ bool block_tables_grow(struct block_tables *bt, struct sequence *s);
 /* block_tables_note_full() - after rows of s were put into a batch: full blocks can be shared. */
 void block_tables_note_full(struct block_tables *bt, struct sequence *s);
 
-/* block_tables_untold() - KV_MAP commands that the stages need before the next row of s.
+/* block_tables_untold() - KV commands that the stages need before the next row of s.
  * block_tables_tell() - write them to commands; returns how many. */
 uint32_t block_tables_untold(const struct block_tables *bt, const struct sequence *s);
-uint32_t block_tables_tell(const struct block_tables *bt, struct sequence *s,
+uint32_t block_tables_tell(struct block_tables *bt, struct sequence *s,
                            struct kv_command *commands);
 
 /* block_tables_release() - s gives all its blocks back and starts again from position 0. Returns

@@ -6,7 +6,10 @@
 
 struct node {
     uint64_t key;
-    uint32_t parent, n_children;
+    uint64_t batch; /* that writes its last row */
+    uint32_t parent;
+    uint32_t first_child;           /* the latest */
+    uint32_t older, newer;          /* among the children of its parent */
     uint32_t next;                  /* in its bucket */
     uint32_t block[KV_CLASSES_MAX]; /* of the classes above 0 */
     int32_t tokens[KV_BLOCK_POSITIONS];
@@ -17,6 +20,7 @@ struct prefix_index {
     struct node *nodes; /* [n_blocks[0]] */
     uint32_t *buckets;  /* [mask + 1] */
     uint64_t mask;
+    uint32_t first_root;             /* as first_child, of no node */
     uint32_t *owner[KV_CLASSES_MAX]; /* [n_blocks[c]] of the classes above 0 */
 };
 
@@ -26,6 +30,7 @@ int prefix_index_open(struct prefix_index **out, const uint32_t *n_blocks, uint3
     struct prefix_index *px = calloc(1, sizeof *px);
     CHECK(px != NULL, err, ERR_MEMORY, "no memory for the prefix index");
     px->n_classes = n_classes;
+    px->first_root = PREFIX_NONE;
     while (px->mask < n_blocks[0]) px->mask = 2 * px->mask + 1;
     px->nodes = calloc(n_blocks[0], sizeof *px->nodes);
     px->buckets = malloc((px->mask + 1) * sizeof *px->buckets);
@@ -77,27 +82,62 @@ uint32_t prefix_index_find(const struct prefix_index *px, uint32_t parent, const
     return at;
 }
 
+static uint32_t *children_of(struct prefix_index *px, uint32_t node)
+{
+    return node == PREFIX_NONE ? &px->first_root : &px->nodes[node].first_child;
+}
+
+uint32_t prefix_index_find_like(const struct prefix_index *px, uint32_t parent,
+                                const int32_t *tokens, uint32_t n, uint64_t before,
+                                uint32_t *n_like)
+{
+    enum { LOOK_MAX = 64 };
+    uint32_t best = PREFIX_NONE;
+    uint32_t at = parent == PREFIX_NONE ? px->first_root : px->nodes[parent].first_child;
+    *n_like = 0;
+    for (uint32_t i = 0; i < LOOK_MAX && at != PREFIX_NONE; i++, at = px->nodes[at].older) {
+        const struct node *node = &px->nodes[at];
+        uint32_t like = 0;
+        while (like < n && like < KV_BLOCK_POSITIONS && node->tokens[like] == tokens[like]) like++;
+        if (like <= *n_like || node->batch >= before) continue;
+        *n_like = like;
+        best = at;
+    }
+    return best;
+}
+
 void prefix_index_add(struct prefix_index *px, uint32_t parent, const int32_t *tokens,
-                      uint32_t block)
+                      uint32_t block, uint64_t batch)
 {
     struct node *n = &px->nodes[block];
-    *n = (struct node){.key = key_of(px, parent, tokens), .parent = parent};
+    uint32_t *children = children_of(px, parent);
+    *n = (struct node){.key = key_of(px, parent, tokens),
+                       .batch = batch,
+                       .parent = parent,
+                       .first_child = PREFIX_NONE,
+                       .older = *children,
+                       .newer = PREFIX_NONE};
+    if (*children != PREFIX_NONE) px->nodes[*children].newer = block;
+    *children = block;
     memcpy(n->tokens, tokens, sizeof n->tokens);
     memset(n->block, 0xff, sizeof n->block);
     uint32_t *bucket = &px->buckets[n->key & px->mask];
     n->next = *bucket;
     *bucket = block;
-    if (parent != PREFIX_NONE) px->nodes[parent].n_children++;
 }
 
 void prefix_index_remove(struct prefix_index *px, uint32_t node)
 {
     struct node *n = &px->nodes[node];
-    BUG_IF(n->n_children > 0, "a prefix is forgotten before what continues it");
+    BUG_IF(n->first_child != PREFIX_NONE, "a prefix is forgotten before what continues it");
     uint32_t *at = &px->buckets[n->key & px->mask];
     while (*at != node) at = &px->nodes[*at].next;
     *at = n->next;
-    if (n->parent != PREFIX_NONE) px->nodes[n->parent].n_children--;
+    if (n->older != PREFIX_NONE) px->nodes[n->older].newer = n->newer;
+    if (n->newer != PREFIX_NONE)
+        px->nodes[n->newer].older = n->older;
+    else
+        *children_of(px, n->parent) = n->older;
 }
 
 uint32_t prefix_index_parent(const struct prefix_index *px, uint32_t node)

@@ -28,9 +28,17 @@ void prefix_index_close(struct prefix_index *px); /* NULL is allowed */
  * PREFIX_NONE. parent: PREFIX_NONE for the first block. */
 uint32_t prefix_index_find(const struct prefix_index *px, uint32_t parent, const int32_t *tokens);
 
-/* prefix_index_add() - a node that is not there yet; its number is block. */
+/* prefix_index_find_like() - of the nodes behind parent the one that begins with most of tokens
+ * [n], of those that were added before batch `before`: *n_like of them, 1 at least; or PREFIX_NONE.
+ * Looks at a few only, the latest first. */
+uint32_t prefix_index_find_like(const struct prefix_index *px, uint32_t parent,
+                                const int32_t *tokens, uint32_t n, uint64_t before,
+                                uint32_t *n_like);
+
+/* prefix_index_add() - a node that is not there yet; its number is block. batch: which
+ * writes its last row. */
 void prefix_index_add(struct prefix_index *px, uint32_t parent, const int32_t *tokens,
-                      uint32_t block);
+                      uint32_t block, uint64_t batch);
 
 /* prefix_index_remove() - its children must have gone before. */
 void prefix_index_remove(struct prefix_index *px, uint32_t node);

@@ -185,26 +185,46 @@ static bool ends_by_itself(const struct sequence *s)
     return s->state == SEQUENCE_DECODE && !chooses(s);
 }
 
+/* next_prompt() - the oldest with unsent tokens behind request `after`. */
+static struct sequence *next_prompt(const struct scheduler *sc, int64_t after)
+{
+    struct sequence *next = NULL;
+    for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
+        struct sequence *s = sc->slots[slot];
+        if (s == NULL || s->state != SEQUENCE_PROMPT || s->request <= after) continue;
+        if (next == NULL || s->request < next->request) next = s;
+    }
+    return next;
+}
+
+/* begins_block() - would its next row, were it put into the batch at hand, begin a block? Of the
+ * prompts the oldest goes first, and the others take what is left. */
+static bool begins_block(const struct sequence *s, const struct sequence *first_prompt)
+{
+    return is_ready(s) && block_tables_begins(s) &&
+           (s->state != SEQUENCE_PROMPT || s == first_prompt);
+}
+
 /* make_room() - everybody whose next row begins a block finds one; else the youngest goes. Only
  * that one may be left without: it keeps what it has, and waits. Before any row is in the batch at
  * hand. */
 static void make_room(struct scheduler *sc)
 {
+    const struct block_need none = {0};
     for (;;) {
         uint32_t n_short = 0;
         struct sequence *youngest = NULL;
+        const struct sequence *first_prompt = next_prompt(sc, -1);
         for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
             struct sequence *s = sc->slots[slot];
             if (s == NULL) continue;
-            n_short += is_ready(s) && block_tables_begins(s);
+            n_short += begins_block(s, first_prompt);
             if (!ends_by_itself(s) && (youngest == NULL || s->request > youngest->request))
                 youngest = s;
         }
-        if (youngest == NULL ||
-            block_tables_has(sc->config.tables, &(struct block_need){0}, n_short))
-            return;
-        bool is_short = is_ready(youngest) && block_tables_begins(youngest);
-        if (is_short && block_tables_has(sc->config.tables, &(struct block_need){0}, n_short - 1))
+        if (youngest == NULL || block_tables_has(sc->config.tables, &none, n_short)) return;
+        if (begins_block(youngest, first_prompt) &&
+            block_tables_has(sc->config.tables, &none, n_short - 1))
             return;
         preempt(sc, youngest);
     }
@@ -369,18 +389,6 @@ static uint32_t choose_chunk(const struct scheduler *sc)
     return chunk < sc->config.rows_max ? (uint32_t)chunk : sc->config.rows_max;
 }
 
-/* next_prompt() - the oldest with unsent tokens behind request `after`. */
-static struct sequence *next_prompt(const struct scheduler *sc, int64_t after)
-{
-    struct sequence *next = NULL;
-    for (uint32_t slot = 0; slot < sc->config.n_seqs; slot++) {
-        struct sequence *s = sc->slots[slot];
-        if (s == NULL || s->state != SEQUENCE_PROMPT || s->request <= after) continue;
-        if (next == NULL || s->request < next->request) next = s;
-    }
-    return next;
-}
-
 static void put_prompt_rows(struct scheduler *sc, struct flight *f)
 {
     uint32_t budget = choose_chunk(sc);
@@ -399,6 +407,7 @@ bool scheduler_fill(struct scheduler *sc, struct flight *f, uint32_t in_air, uin
     const uint64_t in_air_from = f->id - in_air, held_from = scheduler_oldest_held(sc);
     const uint64_t kept_from = in_air_from < held_from ? in_air_from : held_from;
     const bool has_credit = f->id - kept_from < sc->config.credits;
+    block_tables_begin_batch(sc->config.tables, f->id);
     if (has_credit) {
         admit(sc);
         make_room(sc);

@@ -21,6 +21,7 @@ enum { SEQUENCE_NO_SLOT = UINT32_MAX };
 struct sequence_blocks {
     uint32_t *block; /* [capacity / 32 + 1] */
     uint32_t first, n, told;
+    uint32_t copy_from; /* where sequence.copies: held until the stages are told to copy it to the last block */
 };
 
 struct sequence {
@@ -39,6 +40,7 @@ struct sequence {
     uint32_t n_begun;   /* the first of them that it had to send, since it came into the line */
     uint32_t n_home;    /* positions whose batches have come home once */
     uint32_t n_cached;  /* positions of the prompt that were in the cache already */
+    bool copies;        /* its last block begins as a copy of what another has */
     uint32_t n_chained; /* full blocks that the prefix index knows */
     uint32_t in_flight; /* batches under way that hold rows of it */
     uint32_t slot;      /* its number on the stages */

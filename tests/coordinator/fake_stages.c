@@ -110,6 +110,7 @@ static void obey_map(struct stage_state *s, const struct kv_command *c, uint64_t
 static void obey(struct stage_state *s, const struct kv_command *c, uint64_t id)
 {
     if (c->op == KV_MAP) obey_map(s, c, id);
+    if (c->op == KV_COPY) s->pool[c->kv_class][c->block] = s->pool[c->kv_class][c->index];
     for (uint32_t k = 0; c->op == KV_TRIM && k < KV_CLASSES_MAX; k++)
         if (s->seqs[c->seq].n_mapped[k] > c->index) s->seqs[c->seq].n_mapped[k] = c->index;
 }
