@@ -14,6 +14,8 @@ tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_fr
 tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
   LINK coordinator_line worker TIMEOUT 300)
 tandem_test(test_cost_model unit SOURCES coordinator/test_cost_model.c LINK coordinator_line m)
+tandem_test(test_block_allocator unit SOURCES coordinator/test_block_allocator.c LINK coordinator_line)
+tandem_test(test_prefix_index unit SOURCES coordinator/test_prefix_index.c LINK coordinator_line)
 tandem_test(test_scheduler unit SOURCES coordinator/test_scheduler.c LINK coordinator_line)
 tandem_test(test_line_no_alloc unit SOURCES coordinator/test_line_no_alloc.c coordinator/fake_stages.c
   coordinator/line_jobs.c LINK coordinator_line worker)
