@@ -266,10 +266,12 @@ static void take_shared(struct block_tables *bt, struct sequence *s, uint32_t n,
 static void copy_partial(struct block_tables *bt, struct sequence *s)
 {
     const uint32_t done = s->n_sent, limit = sendable_limit(s);
-    uint32_t n_like;
     if (limit <= done) return;
-    uint32_t node = prefix_index_find_like(bt->index, last_chained(s), s->tokens + done,
-                                           limit - done, bt->batch, &n_like);
+    /* Never a whole block: the next row would begin another one, before this one is told. */
+    const uint32_t most = limit - done < KV_BLOCK_POSITIONS ? limit - done : KV_BLOCK_POSITIONS - 1;
+    uint32_t n_like;
+    uint32_t node = prefix_index_find_like(bt->index, last_chained(s), s->tokens + done, most,
+                                           bt->batch, &n_like);
     if (node == PREFIX_NONE) return;
     for (uint32_t c = 1; c < bt->config.n_classes; c++)
         if (prefix_index_block(bt->index, node, c) == PREFIX_NONE) return;

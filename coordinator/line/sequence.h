@@ -1,12 +1,13 @@
-/* sequence - one request on its way through the line: its tokens, how far they are, its sampler and blocks.
+/* sequence - one request on its way through the line: its tokens, how far they are, its sampler and
+ * blocks.
  *
  *   QUEUED ── it fits ──► PROMPT ── all its tokens sent ──► DECODE ──► DONE
  *      ▲                    │                                 │
  *      └──────────── others need its KV blocks ───────────────┘
  *
- * A decoding sequence is in at most one batch; the chunks of a prompt follow each other without waiting. Who had to
- * leave the line comes back with all its tokens as its prompt: the cache that they give, and the sampler, which stayed,
- * are the same as before. */
+ * A decoding sequence is in at most one batch; the chunks of a prompt follow each other without
+ * waiting. Who had to leave the line comes back with all its tokens as its prompt: the cache that
+ * they give, and the sampler, which stayed, are the same as before. */
 #ifndef TANDEM_COORDINATOR_LINE_SEQUENCE_H
 #define TANDEM_COORDINATOR_LINE_SEQUENCE_H
 
@@ -16,20 +17,21 @@ enum sequence_state { SEQUENCE_QUEUED, SEQUENCE_PROMPT, SEQUENCE_DECODE, SEQUENC
 
 enum { SEQUENCE_NO_SLOT = UINT32_MAX };
 
-/* A block table: entries first .. n-1 are held, those before have left the window; the stages know the first `told`
- * of them. */
+/* A block table: entries first .. n-1 are held, those before have left the window; the stages know
+ * the first `told` of them. */
 struct sequence_blocks {
     uint32_t *block; /* [capacity / 32 + 1] */
     uint32_t first, n, told;
-    uint32_t copy_from; /* where sequence.copies: held until the stages are told to copy it to the last block */
+    uint32_t copy_from; /* where sequence.copies: held until the stages are told to copy it to the
+                           last block */
 };
 
 struct sequence {
     uint32_t request;
     enum sequence_state state;
-    enum line_finish finish; /* in DONE */
-    int32_t end_token;       /* of LINE_FINISH_STOP */
-    bool told;               /* the front end has had LINE_EVENT_FINISHED */
+    enum line_finish finish;      /* in DONE */
+    int32_t end_token;            /* of LINE_FINISH_STOP */
+    bool told;                    /* the front end has had LINE_EVENT_FINISHED */
     struct sequence *next_done;   /* scheduler's list of those to be told */
     struct sequence *next_queued; /* request_queue's */
     uint32_t overtaken;           /* in the queue, by others */
@@ -60,12 +62,13 @@ struct sequence {
 };
 
 /* sequence_open() - copy and check the request; QUEUED. n_ctx: tokens at most. */
-int sequence_open(struct sequence **out, const struct line_request *r, uint32_t request, uint32_t n_ctx,
-                  int32_t n_vocab, struct err *err);
+int sequence_open(struct sequence **out, const struct line_request *r, uint32_t request,
+                  uint32_t n_ctx, int32_t n_vocab, struct err *err);
 void sequence_close(struct sequence *s); /* NULL is allowed; its blocks must have been given back */
 
-/* sequence_add_token() - the token that was chosen for position n_tokens. Returns what that means: it goes on, or the
- * token is an end token (not kept, see end_token), or it was the last that fits. */
+/* sequence_add_token() - the token that was chosen for position n_tokens. Returns what that means:
+ * it goes on, or the token is an end token (not kept, see end_token), or it was the last that fits.
+ */
 enum sequence_step { SEQUENCE_GOES_ON, SEQUENCE_ENDS, SEQUENCE_FULL };
 enum sequence_step sequence_add_token(struct sequence *s, int32_t token);
 
