@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RIG_VOCAB = 1000, RIG_CREDITS_MAX = 8 };
+enum { RIG_VOCAB = 1000, RIG_CREDITS_MAX = 8, RIG_ROWS_MAX = 512 };
 
 struct rig {
     struct scheduler_config config;
@@ -22,28 +22,37 @@ struct rig {
     uint64_t n_batches, n_rows;
 };
 
-/* rig_open() - n_blocks in the one cache class. Aborts where memory is missing. */
-static inline void rig_open(struct rig *r, uint32_t n_stages, uint32_t n_seqs, uint32_t n_blocks)
+/* rig_open_window() - n_blocks in the class that keeps everything, n_window_blocks in one with a
+ * window; 0: there is no such class. Aborts where memory is missing. */
+static inline void rig_open_window(struct rig *r, uint32_t n_stages, uint32_t n_seqs,
+                                   uint32_t n_blocks, uint32_t window, uint32_t n_window_blocks)
 {
     struct err err;
     *r = (struct rig){.next_id = 1};
-    const struct block_tables_config tables = {
-        .n_classes = 1, .n_blocks = {n_blocks}, .share = true};
+    const struct block_tables_config tables = {.n_classes = n_window_blocks > 0 ? 2 : 1,
+                                               .window = {0, window},
+                                               .n_blocks = {n_blocks, n_window_blocks},
+                                               .share = true};
     if (block_tables_open(&r->tables, &tables, &err) != ERR_NONE) abort();
     if (cost_model_open(&r->costs, n_stages, &err) != ERR_NONE) abort();
     r->config = (struct scheduler_config){.n_stages = n_stages,
                                           .n_seqs = n_seqs,
-                                          .rows_max = 512,
+                                          .rows_max = RIG_ROWS_MAX,
                                           .costs = r->costs,
                                           .wanted_max = n_seqs,
                                           .credits = n_stages + 1,
                                           .n_vocab = RIG_VOCAB,
-                                          .n_kv_classes = 1,
+                                          .n_kv_classes = tables.n_classes,
                                           .tables = r->tables};
     if (scheduler_open(&r->scheduler, &r->config, &err) != ERR_NONE) abort();
     const struct flight_limits limits = scheduler_limits(r->scheduler);
     for (uint32_t i = 0; i < r->config.credits; i++)
         if (flight_open(&r->flights[i], &limits, &err) != ERR_NONE) abort();
+}
+
+static inline void rig_open(struct rig *r, uint32_t n_stages, uint32_t n_seqs, uint32_t n_blocks)
+{
+    rig_open_window(r, n_stages, n_seqs, n_blocks, 0, 0);
 }
 
 static inline void rig_close(struct rig *r)
@@ -86,6 +95,12 @@ static inline bool rig_launch(struct rig *r)
     return true;
 }
 
+static inline void rig_tell(struct rig *r)
+{
+    for (struct sequence *s; (s = scheduler_next_done(r->scheduler)) != NULL;)
+        scheduler_tell_done(r->scheduler, s);
+}
+
 /* rig_land() - the oldest flight comes home. Finished sequences are told. */
 static inline void rig_land(struct rig *r)
 {
@@ -100,8 +115,7 @@ static inline void rig_land(struct rig *r)
     scheduler_land(r->scheduler, f);
     r->first = (r->first + 1) % r->config.credits;
     r->in_air--;
-    for (struct sequence *s; (s = scheduler_next_done(r->scheduler)) != NULL;)
-        scheduler_tell_done(r->scheduler, s);
+    rig_tell(r);
 }
 
 /* rig_run() - until everybody is finished. */

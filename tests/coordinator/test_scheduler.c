@@ -231,6 +231,61 @@ static void what_was_used_last_is_kept_longest(void **state)
     rig_close(&r);
 }
 
+static uint64_t dice;
+
+static uint32_t roll(uint32_t n)
+{
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(dice >> 33) % n;
+}
+
+/* submit_any() - one that fits into n_blocks; half of them begin alike. */
+static void submit_any(struct rig *r, uint32_t n_blocks)
+{
+    const uint32_t room = n_blocks * KV_BLOCK_POSITIONS, n_text = 1 + roll(60);
+    const uint32_t n_prompt = 1 + roll(room - n_text < 200 ? room - n_text : 200);
+    const uint32_t family = 3 + roll(2), same = roll(200);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        tokens[i] = (int32_t)(i < same ? i * family % RIG_VOCAB : roll(RIG_VOCAB));
+    rig_submit(r, tokens, n_prompt, n_text);
+}
+
+static void cancel_any(struct rig *r)
+{
+    if (scheduler_count(r->scheduler) == 0) return;
+    struct sequence *s = scheduler_find(r->scheduler, roll(scheduler_count(r->scheduler)));
+    if (s != NULL && s->state != SEQUENCE_DONE)
+        scheduler_finish(r->scheduler, s, LINE_FINISH_CANCELLED);
+    rig_tell(r);
+}
+
+static void whatever_comes_is_finished_and_every_block_comes_back(void **state)
+{
+    (void)state;
+    uint64_t preemptions = 0;
+    for (uint32_t seed = 0; seed < 300; seed++) {
+        struct rig r;
+        dice = seed;
+        const uint32_t n_blocks = 8 + roll(20), n_seqs = 1 + roll(8), window = 1 + roll(120);
+        const uint32_t least = block_tables_count(window) + 1;
+        const uint32_t window_blocks = least + roll(n_blocks - least + 1);
+        rig_open_window(&r, 1 + roll(4), n_seqs, n_blocks, window, window_blocks);
+        for (uint32_t n_left = 40; n_left > 0 || !scheduler_idle(r.scheduler);) {
+            if (n_left > 0 && roll(3) == 0) {
+                submit_any(&r, n_blocks);
+                n_left--;
+            }
+            if (roll(60) == 0) cancel_any(&r);
+            for (uint32_t n = roll(3); n > 0 && rig_launch(&r); n--) continue;
+            if (r.in_air > 0 && roll(2) == 0) rig_land(&r);
+        }
+        preemptions += scheduler_preemptions(r.scheduler);
+        assert_int_equal(block_tables_held(r.tables), 0);
+        rig_close(&r);
+    }
+    assert_true(preemptions > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +296,7 @@ int main(void)
         cmocka_unit_test(equal_beginnings_are_computed_once),
         cmocka_unit_test(a_beginning_is_shared_while_it_is_being_written),
         cmocka_unit_test(what_was_used_last_is_kept_longest),
+        cmocka_unit_test(whatever_comes_is_finished_and_every_block_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
