@@ -39,6 +39,13 @@ void *link_take(size_t n, size_t stride)
     return aligned_alloc(LINK_SLOT_ALIGN, link_slot_stride(n * stride > 0 ? n * stride : 1));
 }
 
+void link_set_neighbours(struct link *l, int from, int to)
+{
+    BUG_IF(l->data_open, "link_set_neighbours after link_open_data");
+    l->previous = from;
+    l->next = to;
+}
+
 void link_set_emulation(struct link *l, const struct link_emulation *e)
 {
     BUG_IF(l->data_open, "link_set_emulation after link_open_data");

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct worker_config {
-    const char *model_path;
+    const char *model_path; /* NULL: none, to answer PROBEs alone */
     uint32_t stall_ms; /* a coordinator that is stopped for so long has stalled */
 };
 

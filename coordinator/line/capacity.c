@@ -22,12 +22,17 @@ enum {
 
 /* ---- what is needed ---- */
 
+static uint32_t most_stages(const struct capacity_wish *w)
+{
+    return w->n_stages_max > w->n_stages ? w->n_stages_max : w->n_stages;
+}
+
 /* settle_rows() - a batch holds a chunk of prompts and a row of each sequence; no line has more
  * than all positions to work on. */
 static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint32_t n_seqs)
 {
     uint64_t rows = w->chunk;
-    if (rows == 0) rows = scheduler_chunk(w->n_stages, (uint64_t)n_ctx * n_seqs) + n_seqs;
+    if (rows == 0) rows = scheduler_chunk(most_stages(w), (uint64_t)n_ctx * n_seqs) + n_seqs;
     if (w->chunk == 0 && rows > ROWS_MAX_DEFAULT) rows = ROWS_MAX_DEFAULT;
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
@@ -54,7 +59,7 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
     *out = (struct line_limits){.n_ctx = n_ctx,
                                 .n_seqs = n_seqs,
                                 .rows_max = settle_rows(w, n_ctx, n_seqs),
-                                .credits = w->n_stages + 1,
+                                .credits = most_stages(w) + 1,
                                 .kv = w->kv};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
@@ -69,8 +74,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
     return ERR_NONE;
 }
 
-struct footprint capacity_need(const struct model *m, struct layer_range range,
-                               const struct line_limits *l)
+struct footprint capacity_working(const struct model *m, struct layer_range range,
+                                  const struct line_limits *l)
 {
     struct stage_sizes sizes = {.is_first = range.first == 0,
                                 .is_last = range.end == m->hp.n_layer,
@@ -79,8 +84,16 @@ struct footprint capacity_need(const struct model *m, struct layer_range range,
                                 .rows_max = l->rows_max,
                                 .wanted_max = l->wanted_max,
                                 .credits = l->credits};
-    struct footprint f = model_footprint(m, range, l);
+    struct footprint f = model_working_bytes(m, range, l);
     f.buffers += stage_frame_bytes(&sizes) + stage_score_bytes(&sizes);
+    return f;
+}
+
+struct footprint capacity_need(const struct model *m, struct layer_range range,
+                               const struct line_limits *l)
+{
+    struct footprint f = capacity_working(m, range, l);
+    f.weights = plan_stage_bytes(m, range);
     return f;
 }
 

@@ -12,6 +12,7 @@
 struct capacity_wish {
     const struct model *model;
     uint32_t n_stages;
+    uint32_t n_stages_max;  /* that the sizes shall do for, where some may still be left out; 0: n_stages */
     uint32_t n_ctx;         /* positions of a sequence; 0: a default */
     uint32_t n_ctx_min;     /* below so many the work would fail; 0: unknown */
     uint32_t n_seqs, chunk; /* chunk 0: a default */
@@ -30,6 +31,9 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
 enum { CAPACITY_PROGRAM_BYTES = 16 << 20, CAPACITY_ADVICE_BYTES = 2 * CAPACITY_PROGRAM_BYTES };
 struct footprint capacity_need(const struct model *m, struct layer_range range,
                                const struct line_limits *l);
+/* capacity_working() - the same without weights, as model_working_bytes(). */
+struct footprint capacity_working(const struct model *m, struct layer_range range,
+                                  const struct line_limits *l);
 uint64_t capacity_total(const struct footprint *f);
 
 /* capacity_bound() - the least of what a worker may have, were it alone on its host, and the name

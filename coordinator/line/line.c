@@ -117,6 +117,13 @@ static uint32_t stage_threads(struct line *ln, uint32_t stage)
     return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
 }
 
+/* rank_of_stage() - before the first stage and behind the last one is the coordinator. */
+static uint32_t rank_of_stage(const struct line *ln, int64_t stage)
+{
+    if (stage < 0 || stage >= (int64_t)ln->n_stages) return 0;
+    return (uint32_t)roster_at(ln->roster, (uint32_t)stage)->rank;
+}
+
 static int send_load(struct line *ln, uint32_t stage, const struct line_config *c, struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
@@ -139,7 +146,9 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
                                       .trace_layers = c->trace_layers,
                                       .coordinator_pid = (uint32_t)getpid(),
-                                      .coordinator_host = roster_host(ln->roster)}};
+                                      .coordinator_host = roster_host(ln->roster),
+                                      .from_rank = rank_of_stage(ln, (int64_t)stage - 1),
+                                      .to_rank = rank_of_stage(ln, (int64_t)stage + 1)}};
     memcpy(load.u.load.n_blocks, lim->n_blocks, sizeof lim->n_blocks);
     return roster_send(ln->roster, stage, &load, err);
 }
@@ -224,6 +233,7 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
     memcpy(sc.window, hp->kv_class_window, sizeof sc.window);
     memcpy(sc.blocks, ln->blocks, sizeof sc.blocks);
     TRY(scheduler_open(&ln->scheduler, &sc, err));
+    link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1), (int)rank_of_stage(ln, 0));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
                        frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
     struct flight_limits flights = scheduler_limits(ln->scheduler);
@@ -503,20 +513,11 @@ int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err)
     return ERR_NONE;
 }
 
-/* A worker takes part as soon as it has read the message, which it holds until the end. */
 int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
 {
-    size_t sizes[LINK_RAW_SIZES_MAX];
-    BUG_IF(n > LINK_RAW_SIZES_MAX, "more sizes of raw messages than there may be");
-    for (uint32_t i = 0; i < n; i++) sizes[i] = bytes[i];
     release_result(ln);
     TRY(land_all(ln, err));
-    const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_probe(ln->roster, i, &probe, err));
-    TRY(link_raw_pingpong(ln->link, sizes, n, rounds, us, err));
-    roster_excuse(ln->roster);
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_await_probed(ln->roster, i, err));
-    return ERR_NONE;
+    return roster_raw_hops(ln->roster, bytes, n, rounds, us, err);
 }
 
 int line_stop(struct line *ln, struct err *err)

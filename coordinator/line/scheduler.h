@@ -16,6 +16,9 @@ enum { SCHEDULER_GROUP_ROWS = 8 };
  * soon, many enough that a product over them is worth its weights. waiting: prompt rows that wait. */
 uint64_t scheduler_chunk(uint32_t n_stages, uint64_t waiting);
 
+/* scheduler_groups() - batches under way at once, where so many sequences decode. */
+uint32_t scheduler_groups(uint32_t n_stages, uint32_t n_decoding);
+
 struct scheduler;
 
 struct scheduler_config {

@@ -1,0 +1,28 @@
+/* speed - how fast products run here: measured with the kernels themselves on made-up weights.
+ *
+ * Two figures say how long a product of n rows takes, for one row and for many:
+ *     seconds = bytes of weights / read_bytes_s + n * operations of a row / ops_s
+ * Station before: worker (a probe). Stations after: kernels. */
+#ifndef TANDEM_ENGINE_SPEED_H
+#define TANDEM_ENGINE_SPEED_H
+
+#include "engine/err.h"
+#include "engine/isa.h"
+
+#include <stdint.h>
+
+struct speed {
+    double read_bytes_s; /* packed weights that come in, and are worked off, in a second */
+    double ops_s;        /* a multiplication and an addition are two */
+};
+
+/* speed_measure() - of a team of threads (>= 1) on weights of a number format (enum format_id) with
+ * the kernels of an instruction set that this CPU has. bytes: of weights to read, as far as
+ * SPEED_BYTES_MAX: as many as will be held, since what fits into a cache is faster. Takes about
+ * half a second and that much memory, given back. progress (may be NULL) is called every few
+ * milliseconds. Returns ERR_UNSUPPORTED (no kernels for the format), ERR_MEMORY. */
+#define SPEED_BYTES_MAX (UINT64_C(512) << 20)
+int speed_measure(struct speed *out, uint32_t format, enum isa isa, uint32_t threads,
+                  uint64_t bytes, void (*progress)(void *ctx), void *ctx, struct err *err);
+
+#endif
