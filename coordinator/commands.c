@@ -123,6 +123,25 @@ static const struct command commands[] = {
         .run = inspect_run,
     },
     {
+        .name = "plan",
+        .usage = "-m MODEL --ranks N | --cluster FILE [options]",
+        .summary = "say who would hold what, and how fast the line would be, before anything is loaded",
+        .details =
+            "Cuts the layers so that the slowest stage is as fast as it can be within the memory of "
+            "each rank, and says for each what it holds and what it may use, how fast the line "
+            "decodes and reads a prompt, which stage holds it up, and the largest context that "
+            "fits. A rank that would only slow the line is left out. Reads no tensor's data.\n"
+            "A cluster file has a line for each host, in the order of the line:\n"
+            "  node01 ranks=1 threads=8 memory=16GiB read=21.5 gops=900 link=30,1.1 local=1,5\n"
+            "ranks: workers there. memory: what they may use together. read, gops: what one of them "
+            "reads of weights in GB/s and computes in 10^9 operations a second. link, local: "
+            "microseconds and GB/s to other hosts and between ranks of this one. A line whose name "
+            "is * sets what holds for the lines after it; # begins a comment.",
+        .groups = {&group_model, &group_plan, &group_general},
+        .needs_model = true,
+        .run = plan_run,
+    },
+    {
         .name = "synth",
         .usage = "--preset NAME | --family F --layers N ... --type TYPE -o FILE.gguf [options]",
         .summary = "make a model of any shape with random weights",

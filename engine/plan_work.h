@@ -39,9 +39,10 @@ struct plan_batch {
     double context;
 };
 
-/* How fast a rank is: struct speed of engine/speed.h. */
+/* How fast a rank is; engine/speed measures it. */
 struct plan_speed {
-    double read_bytes_s, ops_s;
+    double read_bytes_s; /* packed weights that come in, and are worked off, in a second */
+    double ops_s;        /* a multiplication and an addition are two */
 };
 
 /* plan_layer_seconds(), plan_head_seconds() - of one batch. */

@@ -151,16 +151,17 @@ static double best_walk(const struct bench *b, size_t n, size_t n_rows)
 }
 
 /* solve() - the two figures of speed.h from the time of one row and of many, for one matrix. */
-static struct speed solve(const struct bench *b, double one_s, double many_s)
+static struct plan_speed solve(const struct bench *b, double one_s, double many_s)
 {
     const double ops = 2.0 * WIDTH * (double)b->n_out;
     double row_s = (many_s - one_s) / (ROWS_MANY - 1);
     if (row_s < many_s / ROWS_MANY / 2) row_s = many_s / ROWS_MANY / 2; /* noise */
     const double read_s = one_s > 2 * row_s ? one_s - row_s : one_s / 2;
-    return (struct speed){.read_bytes_s = (double)b->matrix_bytes / read_s, .ops_s = ops / row_s};
+    return (struct plan_speed){.read_bytes_s = (double)b->matrix_bytes / read_s,
+                               .ops_s = ops / row_s};
 }
 
-int speed_measure(struct speed *out, uint32_t format, enum isa isa, uint32_t threads,
+int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_t threads,
                   uint64_t bytes, void (*progress)(void *ctx), void *ctx, struct err *err)
 {
     struct bench b = {.threads = threads, .progress = progress, .ctx = ctx};

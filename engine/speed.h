@@ -8,13 +8,9 @@
 
 #include "engine/err.h"
 #include "engine/isa.h"
+#include "engine/plan_work.h"
 
 #include <stdint.h>
-
-struct speed {
-    double read_bytes_s; /* packed weights that come in, and are worked off, in a second */
-    double ops_s;        /* a multiplication and an addition are two */
-};
 
 /* speed_measure() - of a team of threads (>= 1) on weights of a number format (enum format_id) with
  * the kernels of an instruction set that this CPU has. bytes: of weights to read, as far as
@@ -22,7 +18,7 @@ struct speed {
  * half a second and that much memory, given back. progress (may be NULL) is called every few
  * milliseconds. Returns ERR_UNSUPPORTED (no kernels for the format), ERR_MEMORY. */
 #define SPEED_BYTES_MAX (UINT64_C(512) << 20)
-int speed_measure(struct speed *out, uint32_t format, enum isa isa, uint32_t threads,
+int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_t threads,
                   uint64_t bytes, void (*progress)(void *ctx), void *ctx, struct err *err);
 
 #endif

@@ -188,22 +188,34 @@ static int raw_pingpong(struct worker *w, const struct msg_probe *p, struct err 
     return rc;
 }
 
-/* product_speed() - with a quarter at most of the memory that may be taken. */
+/* probe_bytes() - a quarter at most of the memory that may be taken. */
+static uint64_t probe_bytes(uint64_t wanted, uint32_t threads)
+{
+    struct memory_limits limits;
+    const char *name;
+    memory_read_limits(&limits, threads, "");
+    const uint64_t most = memory_smallest(&limits, &name) / 4;
+    return wanted < most ? wanted : most;
+}
+
+int worker_measure(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
+                   struct err *err)
+{
+    enum isa isa;
+    TRY(isa_detect(&isa, err));
+    return speed_measure(out, format, isa, threads, probe_bytes(bytes, threads), NULL, NULL, err);
+}
+
 static int product_speed(struct worker *w, const struct msg_probe *p, struct msg_probed *out,
                          struct err *err)
 {
-    struct memory_limits limits;
-    struct speed speed;
-    const char *name;
+    struct plan_speed speed;
     enum isa isa;
     TRY(isa_detect(&isa, err));
     CHECK(p->isa <= (uint32_t)isa, err, ERR_PEER,
           "asked to measure kernels that its CPU does not have");
-    memory_read_limits(&limits, p->threads, "");
-    const uint64_t most = memory_smallest(&limits, &name) / 4;
-    const uint64_t bytes = p->weight_bytes < most ? p->weight_bytes : most;
-    TRY(speed_measure(&speed, p->format, (enum isa)p->isa, p->threads, bytes, pulse_while_delayed,
-                      w, err));
+    TRY(speed_measure(&speed, p->format, (enum isa)p->isa, p->threads,
+                      probe_bytes(p->weight_bytes, p->threads), pulse_while_delayed, w, err));
     out->read_bytes_s = (uint64_t)speed.read_bytes_s;
     out->ops_s = (uint64_t)speed.ops_s;
     return ERR_NONE;
