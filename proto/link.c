@@ -53,6 +53,11 @@ void link_set_emulation(struct link *l, const struct link_emulation *e)
     link_wire_open(&l->wire, e);
 }
 
+struct link_emulation link_emulation_of(const struct link *l)
+{
+    return l->wire.emulation;
+}
+
 /* What travels behind each data frame. */
 static size_t stamp_bytes(const struct link *l)
 {

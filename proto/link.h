@@ -11,6 +11,7 @@
 #define TANDEM_PROTO_LINK_H
 
 #include "engine/err.h"
+#include "proto/link_emulate.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +28,6 @@ struct link_counts {
 };
 
 struct link;
-struct link_emulation;
 
 int link_rank(const struct link *l);
 int link_size(const struct link *l);
@@ -36,6 +36,7 @@ int link_size(const struct link *l);
  * link_emulate.h); control stays as fast as it is. The same on every endpoint, before
  * link_open_data(). */
 void link_set_emulation(struct link *l, const struct link_emulation *e);
+struct link_emulation link_emulation_of(const struct link *l);
 
 /* link_set_neighbours() - data comes from and goes to these endpoints, and not to the next ones by
  * number: so that those between do not take part, in raw messages neither. Before

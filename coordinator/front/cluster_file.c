@@ -38,15 +38,6 @@ static const struct word words[] = {
     {"local", WORD_LINK, offsetof(struct host, rank.local), 0, 0, 1e9},
 };
 
-static const struct host unsaid = {.ranks = 1,
-                                   .memory = MEMORY_UNLIMITED,
-                                   .rank = {.threads = 1, .away = {50, 1e8}, .local = {2, 5e9}}};
-
-struct planner_link cluster_local_default(void)
-{
-    return unsaid.rank.local;
-}
-
 /* ---- reading ---- */
 
 /* take_number() - a plain decimal number; *rest: what stands behind it. */
@@ -164,7 +155,7 @@ static int take_line(struct cluster *c, char *line, struct host *usual, uint32_t
 int cluster_file_parse(struct cluster *out, char *text, const char *path, uint32_t ranks_max,
                        struct err *err)
 {
-    struct host usual = unsaid;
+    struct host usual = {.ranks = 1, .memory = MEMORY_UNLIMITED, .rank = planner_usual};
     struct place at = {.path = path};
     int rc = ERR_NONE;
     *out = (struct cluster){.text = text};

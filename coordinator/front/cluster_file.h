@@ -38,7 +38,4 @@ void cluster_free(struct cluster *c); /* a zeroed struct is allowed */
  * the slowest of them. Whether it could be written is the caller's to ask. */
 void cluster_file_write(FILE *out, const struct planner_rank *ranks, uint32_t n);
 
-/* Between ranks of one host, where nobody has measured it. */
-struct planner_link cluster_local_default(void);
-
 #endif

@@ -54,11 +54,10 @@ static int take_this_host(struct planning *k, uint32_t n, struct err *err)
     c->ranks = calloc(n, sizeof *c->ranks);
     CHECK(c->text != NULL && c->ranks != NULL, err, ERR_MEMORY, "no memory for %u ranks", n);
     if (gethostname(c->text, HOST_NAME_MAX) != 0) strcpy(c->text, "here");
-    struct planner_rank rank = {.host = c->text,
-                                .threads = threads,
-                                .may = share_memory(threads, n),
-                                .away = cluster_local_default(),
-                                .local = cluster_local_default()};
+    struct planner_rank rank = planner_usual;
+    rank.host = c->text;
+    rank.threads = threads;
+    rank.may = share_memory(threads, n);
     TRY(plan_work_read(&work, k->model, (enum kv_format)k->settings->kv, err));
     const uint32_t format = work.main_format;
     plan_work_free(&work);

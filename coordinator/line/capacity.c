@@ -148,6 +148,17 @@ static bool share_bound(const struct msg_hello *a, const struct msg_hello *b, en
     return kind == BOUND_HOST || (b->cgroup_bytes > 0 && strcmp(a->cgroup, b->cgroup) == 0);
 }
 
+uint64_t capacity_share(const struct msg_hello *const *hellos, uint32_t n, uint32_t i)
+{
+    uint64_t least = UINT64_MAX;
+    for (enum bound_kind kind = 0; kind < BOUND_KINDS; kind++) {
+        uint64_t bytes = bound_of(hellos[i], kind).bytes, sharers = 0;
+        for (uint32_t k = 0; k < n; k++) sharers += share_bound(hellos[i], hellos[k], kind);
+        if (bytes > 0 && sharers > 0 && bytes / sharers < least) least = bytes / sharers;
+    }
+    return least;
+}
+
 /* A limit that is too tight: for the worker of a stage and all who share it. */
 struct shortage {
     uint32_t stage, n_sharers;

@@ -40,6 +40,10 @@ uint64_t capacity_total(const struct footprint *f);
  * of the limit, which lives as long as h; UINT64_MAX and "no limit" where none is known. */
 uint64_t capacity_bound(const struct msg_hello *h, const char **name);
 
+/* capacity_share() - what worker i of n may have, when those that share a limit share it evenly;
+ * UINT64_MAX where none is known. */
+uint64_t capacity_share(const struct msg_hello *const *hellos, uint32_t n, uint32_t i);
+
 /* capacity_check() - may every worker have what its range needs? Workers of one host share its
  * memory, those of one control group its limit, stages of one process its ulimit. hellos
  * [n_stages], in the order of the line. Returns ERR_CAPACITY, saying who needs what for what, who

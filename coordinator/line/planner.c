@@ -14,6 +14,9 @@ enum {
     FRAME_BYTES = 128, /* of a message besides its rows */
 };
 
+const struct planner_rank planner_usual = {
+    .threads = 1, .may = UINT64_MAX, .away = {50, 1e8}, .local = {2, 5e9}};
+
 struct planner {
     struct capacity_wish wish; /* with the context and the number of stages that are judged now */
     const struct planner_rank *ranks;

@@ -26,6 +26,10 @@ struct planner_rank {
     struct planner_link away, local; /* to ranks of other hosts, and of its own */
 };
 
+/* What holds where nothing is known: no limit of memory, one thread, 50 us and 0.1 GB/s between
+ * hosts, 2 us and 5 GB/s inside one. No speed. */
+extern const struct planner_rank planner_usual;
+
 struct planner;
 
 enum { PLANNER_LAYERS_MAX = 2048 };

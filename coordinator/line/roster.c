@@ -131,6 +131,26 @@ struct member *roster_at(struct roster *r, uint32_t index)
     return r->stages[index];
 }
 
+uint32_t roster_threads(struct roster *r, uint32_t index)
+{
+    const struct member *m = r->stages[index];
+    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
+    uint32_t sharers = 0;
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        const struct member *o = r->stages[i];
+        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
+    }
+    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
+}
+
+enum isa roster_isa(struct roster *r)
+{
+    uint32_t isa = ISA_COUNT - 1;
+    for (uint32_t i = 0; i < r->n_stages; i++)
+        if (r->stages[i]->hello.isa < isa) isa = r->stages[i]->hello.isa;
+    return (enum isa)isa;
+}
+
 void roster_leave_out(struct roster *r, uint32_t index)
 {
     r->stages[index]->stage = NO_STAGE;

@@ -5,6 +5,7 @@
 #define TANDEM_COORDINATOR_LINE_ROSTER_H
 
 #include "coordinator/line/journal.h"
+#include "engine/isa.h"
 #include "engine/model.h"
 #include "proto/link.h"
 #include "proto/message.h"
@@ -42,6 +43,11 @@ const char *roster_host(const struct roster *r);
 /* Those who have a part in the line, in its order: at first all, by rank. */
 uint32_t roster_size(const struct roster *r);
 struct member *roster_at(struct roster *r, uint32_t index);
+
+/* After all have said HELLO. roster_threads() - a bound rank has its CPUs for itself; the others of a
+ * host share what there is. roster_isa() - the best instruction set that all have. */
+uint32_t roster_threads(struct roster *r, uint32_t index);
+enum isa roster_isa(struct roster *r);
 
 /* roster_leave_out() - this one has no part in the line: the others close up. It is looked after as
  * they are, and told to stop with them. Before anybody is asked to load. */
