@@ -142,6 +142,19 @@ static const struct command commands[] = {
         .run = plan_run,
     },
     {
+        .name = "probe",
+        .usage = "[-m MODEL] [-o FILE] [options]",
+        .summary = "measure the hosts of a line and write the cluster file that plan reads",
+        .details =
+            "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says what memory "
+            "it may take, and measures for half a second how fast products with weights of -m's number "
+            "format are; then the hops are measured. Loads nothing. tandem plan --help says what the "
+            "file's words mean; it can be changed and added to by hand.",
+        .groups = {&group_probe, &group_general},
+        .needs_line = true,
+        .run = probe_run,
+    },
+    {
         .name = "synth",
         .usage = "--preset NAME | --family F --layers N ... --type TYPE -o FILE.gguf [options]",
         .summary = "make a model of any shape with random weights",

@@ -38,6 +38,6 @@ typedef int front_run_fn(const struct settings *settings, const struct line_star
 
 /* batch_run() is generate --batch. */
 front_run_fn generate_run, batch_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
-    synth_run, quantize_run, bench_run, plan_run;
+    synth_run, quantize_run, bench_run, plan_run, probe_run;
 
 #endif

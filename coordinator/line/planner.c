@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum {
+    LINK_US = 25,      /* that a hop takes besides the wire: packing, noticing, waking up */
     SCORE_BYTES = 64,  /* that come home for a row */
     FRAME_BYTES = 128, /* of a message besides its rows */
 };
@@ -45,7 +46,7 @@ static double hop_seconds(const struct planner *p, uint32_t from, uint32_t to, d
     const struct planner_rank *b = &p->ranks[to == p->n_ranks ? 0 : to];
     const bool same = strcmp(a->host, b->host) == 0;
     const struct planner_link *x = same ? &a->local : &a->away, *y = same ? &b->local : &b->away;
-    return fmax(x->us, y->us) * 1e-6 + bytes / fmin(x->bytes_s, y->bytes_s);
+    return (LINK_US + fmax(x->us, y->us)) * 1e-6 + bytes / fmin(x->bytes_s, y->bytes_s);
 }
 
 static double batch_bytes(const struct planner *p, const struct plan_batch *b, uint32_t to)
