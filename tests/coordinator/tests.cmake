@@ -12,3 +12,4 @@ tandem_test(test_capacity unit SOURCES coordinator/test_capacity.c LINK coordina
 tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coordinator_line)
 tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_front PkgConfig::JANSSON)
 tandem_test(test_planner unit SOURCES coordinator/test_planner.c LINK coordinator_line m)
+tandem_test(test_cluster_file unit SOURCES coordinator/test_cluster_file.c LINK coordinator_front PkgConfig::JANSSON m)
