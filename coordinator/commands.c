@@ -75,8 +75,10 @@ static const struct command commands[] = {
             "stops, and prints median and spread. Then it measures what the line could do at best: "
             "how fast each stage can read its weights (decoding one sequence reads all that it "
             "needs of them for each token), and what plain MPI messages of the same sizes take "
-            "between neighbours. A hop's latency counts from the frame being handed to the link "
-            "until the next rank, which waited for it, has it.\n"
+            "between neighbours. Before it loads, it measures what tandem probe measures, and says "
+            "beside each test what tandem plan makes of that (predicted). A hop's latency counts "
+            "from the frame being handed to the link until the next rank, which waited for it, has "
+            "it.\n"
             "--kernels measures no model: each kernel by itself, for every instruction set of this "
             "CPU, on one thread, beside what the core reads and multiplies at best, and beside "
             "OpenBLAS.",

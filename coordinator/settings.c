@@ -44,8 +44,8 @@ static const struct option line_rows[] = {
     {"stages", 0, OPTION_U32, AT(stages), .value = "P", .min = 1, .max = STAGES_MAX, .unset = "1",
      .help = "stages inside this process; not under mpirun, where each rank but the first is one"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C|auto", .unset = "by bytes",
-     .help = "layers of each stage, by hand; auto: measure every rank and link first, and make the "
-             "slowest stage as fast as it can be (tandem plan), leaving out who would only slow the line"},
+     .help = "layers of each stage, by hand; auto: by speeds that are measured first, as tandem "
+             "plan; may leave ranks out"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
      .help = "how far a waiting rank may back off"},
     {"stall-timeout", 0, OPTION_F32, AT(stall_timeout_s), .value = "SECONDS", .min = 1, .max = 3600,

@@ -16,6 +16,7 @@ enum {
     ROWS_MANY = 128,   /* of a prompt's batch */
     MANY_MATRICES = 8, /* are enough where many rows share them */
     TRIAL_MS = 200,
+    REPORT_MS = 50,
     HUGE_PAGE = 2 << 20,
     FILL = 0x11, /* in every format and place a small number: nothing overflows, nothing is 0 */
 };
@@ -31,6 +32,7 @@ struct bench {
     int32_t *sum;
     void (*progress)(void *ctx);
     void *ctx;
+    uint64_t reported_ns;
 };
 
 static uint64_t now_ns(void)
@@ -60,15 +62,25 @@ static void size_matrices(struct bench *b, uint64_t bytes)
     b->n = bytes > b->matrix_bytes ? bytes / b->matrix_bytes : 1;
 }
 
+/* report() - by the calling thread, where it is due. */
+static void report(struct bench *b)
+{
+    if (b->progress == NULL || now_ns() - b->reported_ns < (uint64_t)REPORT_MS * 1000000U) return;
+    b->progress(b->ctx);
+    b->reported_ns = now_ns();
+}
+
 /* fill() - each thread touches first what it will read. */
 static void fill(struct bench *b)
 {
-#pragma omp parallel for num_threads(b->threads) schedule(static)
-    for (size_t i = 0; i < b->n * b->threads; i++) {
-        const size_t share = b->matrix_bytes / b->threads, thread = i / b->n;
-        const size_t at = thread * share;
-        const size_t bytes = thread + 1 < b->threads ? share : b->matrix_bytes - at;
-        memset(b->weights + (i % b->n) * b->matrix_bytes + at, FILL, bytes);
+    for (size_t i = 0; i < b->n; i++) {
+#pragma omp parallel num_threads(b->threads)
+        {
+            const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
+            const size_t from = b->matrix_bytes * id / size, to = b->matrix_bytes * (id + 1) / size;
+            memset(b->weights + i * b->matrix_bytes + from, FILL, to - from);
+        }
+        report(b);
     }
     const size_t blocks = (size_t)ROWS_MANY * WIDTH / QUANT_BLOCK;
     for (size_t i = 0; i < blocks * QUANT_BLOCK; i++) b->rows[i] = 1.0F / (float)(1 + i % 7);
@@ -119,7 +131,7 @@ static void multiply(const struct bench *b, const struct panels *w, size_t from,
 }
 
 /* walk() - seconds for n matrices one after the other; all threads meet behind each. */
-static double walk(const struct bench *b, size_t n, size_t n_rows)
+static double walk(struct bench *b, size_t n, size_t n_rows)
 {
     struct barrier barrier;
     barrier_init(&barrier);
@@ -132,6 +144,7 @@ static double walk(const struct bench *b, size_t n, size_t n_rows)
             const struct panels w = {
                 .data = b->weights + i * b->matrix_bytes, .n_in = WIDTH, .n_out = b->n_out};
             multiply(b, &w, count * id / size, count * (id + 1) / size, n_rows);
+            if (id == 0) report(b);
             if (size > 1) barrier_wait(&barrier, (uint32_t)size);
         }
     }
@@ -139,13 +152,12 @@ static double walk(const struct bench *b, size_t n, size_t n_rows)
 }
 
 /* best_walk() - nothing makes a machine faster than it is, and much makes it slower. */
-static double best_walk(const struct bench *b, size_t n, size_t n_rows)
+static double best_walk(struct bench *b, size_t n, size_t n_rows)
 {
     double best = walk(b, n, n_rows);
     for (const uint64_t begin = now_ns(); now_ns() - begin < (uint64_t)TRIAL_MS * 1000000U;) {
         const double seconds = walk(b, n, n_rows);
         if (seconds < best) best = seconds;
-        if (b->progress != NULL) b->progress(b->ctx);
     }
     return best;
 }
