@@ -178,6 +178,7 @@ int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_
 {
     struct bench b = {.threads = threads, .progress = progress, .ctx = ctx};
     kernels_init(&b.kernels, isa);
+    kernels_choose_matmul(&b.kernels, MATMUL_AUTO);
     b.format = kernels_find_format(&b.kernels, format);
     CHECK(b.format != NULL, err, ERR_UNSUPPORTED, "no kernels for number format %" PRIu32, format);
     size_matrices(&b, bytes);
