@@ -216,6 +216,7 @@ static int product_speed(struct worker *w, const struct msg_probe *p, struct msg
           "asked to measure kernels that its CPU does not have");
     TRY(speed_measure(&speed, p->format, (enum isa)p->isa, p->threads,
                       probe_bytes(p->weight_bytes, p->threads), pulse_while_delayed, w, err));
+    memory_forget_peak(); /* What a line needs is what its stages hold. */
     out->read_bytes_s = (uint64_t)speed.read_bytes_s;
     out->ops_s = (uint64_t)speed.ops_s;
     return ERR_NONE;

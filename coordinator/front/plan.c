@@ -61,8 +61,7 @@ static int take_this_host(struct planning *k, uint32_t n, struct err *err)
     TRY(plan_work_read(&work, k->model, (enum kv_format)k->settings->kv, err));
     const uint32_t format = work.main_format;
     plan_work_free(&work);
-    TRY(k->starter->measure(&rank.speed, format, threads, plan_stage_bytes(k->model, all) / n,
-                            err));
+    TRY(k->starter->measure(&rank.speed, format, threads, plan_stage_bytes(k->model, all), err));
     for (c->n = 0; c->n < n; c->n++) c->ranks[c->n] = rank;
     return ERR_NONE;
 }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES_UNKNOWN = 256 << 20 }; /* of weights, where no model is given */
+enum { BYTES_UNKNOWN = 512 << 20 }; /* of weights, where no model is given */
 
 struct probing {
     const struct settings *settings;
@@ -29,7 +29,7 @@ struct probing {
 };
 
 /* read_model() - its number format and its bytes. */
-static int read_model(struct probing *p, uint64_t *bytes, struct err *err)
+static int read_model(struct probing *p, struct err *err)
 {
     struct model *m;
     struct plan_model_work work;
@@ -37,7 +37,7 @@ static int read_model(struct probing *p, uint64_t *bytes, struct err *err)
     int rc = plan_work_read(&work, m, KV_F16, err);
     if (rc == ERR_NONE) {
         p->wish.format = work.main_format;
-        *bytes = plan_stage_bytes(m, (struct layer_range){0, m->hp.n_layer});
+        p->wish.weight_bytes = plan_stage_bytes(m, (struct layer_range){0, m->hp.n_layer});
         plan_work_free(&work);
     }
     model_close(m);
@@ -60,14 +60,13 @@ static int write_file(const struct probing *p, struct err *err)
 static int probe(struct probing *p, const struct line_starter *starter, struct err *err)
 {
     const struct settings *s = p->settings;
-    uint64_t bytes = BYTES_UNKNOWN;
-    p->wish = (struct measure_wish){.format = FORMAT_Q8_0, .threads = s->threads};
-    if (s->model != NULL) TRY(read_model(p, &bytes, err));
+    p->wish = (struct measure_wish){
+        .format = FORMAT_Q8_0, .weight_bytes = BYTES_UNKNOWN, .threads = s->threads};
+    if (s->model != NULL) TRY(read_model(p, err));
     line_catch_signals();
     log_set_who("coordinator");
     TRY(starter->start(starter->ctx, s, &p->link, err));
     p->n = (uint32_t)link_size(p->link) - 1;
-    p->wish.weight_bytes = s->model != NULL ? bytes / p->n : bytes;
     p->ranks = calloc(p->n, sizeof *p->ranks);
     CHECK(p->ranks != NULL, err, ERR_MEMORY, "no memory for %u ranks", p->n);
     TRY(journal_open(&p->journal, p->n, JOURNAL_SHORT, err));

@@ -181,7 +181,7 @@ static int measure_line(struct line *ln, const struct line_config *c, struct err
     CHECK(ln->ranks != NULL && ln->planned != NULL, err, ERR_MEMORY, "no memory for the plan");
     TRY(plan_work_read(&work, ln->model, c->kv, err));
     const struct measure_wish wish = {.format = work.main_format,
-                                      .weight_bytes = plan_stage_bytes(ln->model, all) / n,
+                                      .weight_bytes = plan_stage_bytes(ln->model, all),
                                       .threads = c->threads};
     plan_work_free(&work);
     TRY(measure_ranks(ln->roster, ln->link, &wish, &planner_usual, ln->ranks, err));

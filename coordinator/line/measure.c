@@ -24,6 +24,14 @@ static uint32_t turn_of(struct roster *r, uint32_t index)
     return turn;
 }
 
+/* host_share() - of the weights, on the host of a rank. */
+static uint64_t host_share(struct roster *r, uint32_t index, uint64_t bytes)
+{
+    uint64_t sharers = 0, n = roster_size(r);
+    for (uint32_t i = 0; i < n; i++) sharers += same_host(roster_at(r, i), roster_at(r, index));
+    return bytes / n * sharers;
+}
+
 /* measure_turn() - one rank of each host, all at the same time; false in *more: the last turn. */
 static int measure_turn(struct roster *r, const struct measure_wish *wish, uint32_t turn,
                         struct planner_rank *out, bool *more, struct err *err)
@@ -33,7 +41,7 @@ static int measure_turn(struct roster *r, const struct measure_wish *wish, uint3
         const struct msg_probe probe = {.threads = out[i].threads,
                                         .format = wish->format,
                                         .isa = roster_isa(r),
-                                        .weight_bytes = wish->weight_bytes};
+                                        .weight_bytes = host_share(r, i, wish->weight_bytes)};
         *more |= turn_of(r, i) > turn;
         if (turn_of(r, i) == turn) TRY(roster_probe(r, i, &probe, err));
     }

@@ -10,7 +10,7 @@
 
 struct measure_wish {
     uint32_t format;       /* of the weights (enum format_id) */
-    uint64_t weight_bytes; /* that a rank will hold, about */
+    uint64_t weight_bytes; /* that all ranks will hold: those of a host share its cache */
     uint32_t threads;      /* of each rank; 0: roster_threads() */
 };
 
