@@ -24,7 +24,7 @@ enum {
 struct bench {
     struct kernels kernels;
     const struct format_kernels *format;
-    uint8_t *weights; /* [n][matrix_bytes] */
+    uint8_t **weights; /* [n] each [matrix_bytes], apart as a model's tensors are */
     size_t n, n_out, matrix_bytes;
     uint32_t threads;
     float *rows, *scale, *y;
@@ -42,10 +42,13 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
+/* take() - as engine/weights takes its memory. */
 static void *take(size_t bytes)
 {
-    void *memory = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE);
-    if (memory != NULL) madvise(memory, bytes, MADV_HUGEPAGE);
+    const size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
+    void *memory = aligned_alloc(align, (bytes + 63) / 64 * 64);
+    if (memory != NULL && align == HUGE_PAGE)
+        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return memory;
 }
 
@@ -78,7 +81,7 @@ static void fill(struct bench *b)
         {
             const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
             const size_t from = b->matrix_bytes * id / size, to = b->matrix_bytes * (id + 1) / size;
-            memset(b->weights + i * b->matrix_bytes + from, FILL, to - from);
+            memset(b->weights[i] + from, FILL, to - from);
         }
         report(b);
     }
@@ -90,14 +93,19 @@ static void fill(struct bench *b)
 static int take_all(struct bench *b, struct err *err)
 {
     const size_t values = (size_t)ROWS_MANY * WIDTH, blocks = values / QUANT_BLOCK;
-    b->weights = take(b->n * b->matrix_bytes);
+    b->weights = calloc(b->n, sizeof *b->weights);
+    bool taken = b->weights != NULL;
+    for (size_t i = 0; i < b->n && taken; i++) {
+        b->weights[i] = take(b->matrix_bytes);
+        taken = b->weights[i] != NULL;
+    }
     b->rows = take(values * sizeof *b->rows);
     b->q8 = take(values);
     b->scale = take(blocks * sizeof *b->scale);
     b->sum = take(blocks * sizeof *b->sum);
     b->y = take(ROWS_MANY * b->n_out * sizeof *b->y);
-    CHECK(b->weights != NULL && b->rows != NULL && b->q8 != NULL && b->scale != NULL &&
-              b->sum != NULL && b->y != NULL,
+    CHECK(taken && b->rows != NULL && b->q8 != NULL && b->scale != NULL && b->sum != NULL &&
+              b->y != NULL,
           err, ERR_MEMORY, "no memory to measure products with %zu bytes of weights",
           b->n * b->matrix_bytes);
     fill(b);
@@ -106,6 +114,7 @@ static int take_all(struct bench *b, struct err *err)
 
 static void give_back(struct bench *b)
 {
+    for (size_t i = 0; b->weights != NULL && i < b->n; i++) free(b->weights[i]);
     free(b->weights);
     free(b->rows);
     free(b->q8);
@@ -141,8 +150,7 @@ static double walk(struct bench *b, size_t n, size_t n_rows)
         const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
         const size_t count = panels_count(b->n_out);
         for (size_t i = 0; i < n; i++) {
-            const struct panels w = {
-                .data = b->weights + i * b->matrix_bytes, .n_in = WIDTH, .n_out = b->n_out};
+            const struct panels w = {.data = b->weights[i], .n_in = WIDTH, .n_out = b->n_out};
             multiply(b, &w, count * id / size, count * (id + 1) / size, n_rows);
             if (id == 0) report(b);
             if (size > 1) barrier_wait(&barrier, (uint32_t)size);
