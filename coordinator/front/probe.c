@@ -70,7 +70,7 @@ static int probe(struct probing *p, const struct line_starter *starter, struct e
     p->ranks = calloc(p->n, sizeof *p->ranks);
     CHECK(p->ranks != NULL, err, ERR_MEMORY, "no memory for %u ranks", p->n);
     TRY(journal_open(&p->journal, p->n, JOURNAL_SHORT, err));
-    TRY(roster_open(&p->roster, p->link, p->journal, err));
+    TRY(roster_open(&p->roster, p->link, p->journal, 0, err));
     TRY(roster_await(p->roster, ROSTER_HELLO, NULL, NULL, err));
     TRY(measure_ranks(p->roster, p->link, &p->wish, &planner_usual, p->ranks, err));
     return write_file(p, err);
