@@ -76,8 +76,10 @@ static const struct command commands[] = {
             "stops, and prints median and spread. Then it measures what the line could do at best: "
             "how fast each stage can read its weights (decoding one sequence reads all that it "
             "needs of them for each token), and what plain MPI messages of the same sizes take "
-            "between neighbours. A hop's latency counts from the frame being handed to the link "
-            "until the next rank, which waited for it, has it.\n"
+            "between neighbours. Before it loads, it measures what tandem probe measures, and says "
+            "beside each test what tandem plan makes of that (predicted). A hop's latency counts "
+            "from the frame being handed to the link until the next rank, which waited for it, has "
+            "it.\n"
             "--kernels measures no model: each kernel by itself, for every instruction set of this "
             "CPU, on one thread, beside what the core reads and multiplies at best, and beside "
             "OpenBLAS.",
@@ -122,6 +124,38 @@ static const struct command commands[] = {
         .operands_min = 1,
         .operands_max = 1,
         .run = inspect_run,
+    },
+    {
+        .name = "plan",
+        .usage = "-m MODEL --ranks N | --cluster FILE [options]",
+        .summary = "say who would hold what, and how fast the line would be, before anything is loaded",
+        .details =
+            "Cuts the layers so that the slowest stage is as fast as it can be within the memory of "
+            "each rank, and says for each what it holds and what it may use, how fast the line "
+            "decodes and reads a prompt, which stage holds it up, and the largest context that "
+            "fits. A rank that would only slow the line is left out. Reads no tensor's data.\n"
+            "A cluster file has a line for each host, in the order of the line:\n"
+            "  node01 ranks=1 threads=8 memory=16GiB read=21.5 gops=900 link=30,1.1 local=1,5\n"
+            "ranks: workers there. memory: what they may use together. read, gops: what one of them "
+            "reads of weights in GB/s and computes in 10^9 operations a second. link, local: "
+            "microseconds and GB/s to other hosts and between ranks of this one. A line whose name "
+            "is * sets what holds for the lines after it; # begins a comment.",
+        .groups = {&group_model, &group_plan, &group_general},
+        .needs_model = true,
+        .run = plan_run,
+    },
+    {
+        .name = "probe",
+        .usage = "[-m MODEL] [-o FILE] [options]",
+        .summary = "measure the hosts of a line and write the cluster file that plan reads",
+        .details =
+            "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says what memory "
+            "it may take, and measures for half a second how fast products with weights of -m's number "
+            "format are; then the hops are measured. Loads nothing. tandem plan --help says what the "
+            "file's words mean; it can be changed and added to by hand.",
+        .groups = {&group_probe, &group_general},
+        .needs_line = true,
+        .run = probe_run,
     },
     {
         .name = "synth",

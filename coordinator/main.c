@@ -96,7 +96,7 @@ static void *run_stage_thread(void *arg)
 /* count_stages() - from --stages, or from the numbers of --split; 0: they contradict each other. */
 static uint32_t count_stages(const struct settings *s)
 {
-    if (s->split == NULL) return s->stages == 0 ? 1 : s->stages;
+    if (s->split == NULL || strcmp(s->split, "auto") == 0) return s->stages == 0 ? 1 : s->stages;
     uint32_t n = 1;
     for (const char *c = s->split; *c != '\0'; c++) n += *c == ',';
     return s->stages == 0 || s->stages == n ? n : 0;
@@ -218,7 +218,7 @@ static int run_coordinator(struct launch *l, const struct command *command,
     struct err err = {.code = ERR_NONE};
     const struct line_starter starter = {
         .start = start_line, .ctx = l, .synth = synth_write, .quantize = requantize_file,
-        .bench_kernels = kernel_bench_run};
+        .bench_kernels = kernel_bench_run, .measure = worker_measure};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
     end_line(l, rc);

@@ -47,8 +47,9 @@ static const struct option line_rows[] = {
      .unset = "by what batches cost the stages", .help = "rows of a batch at most"},
     {"stages", 0, OPTION_U32, AT(stages), .value = "P", .min = 1, .max = STAGES_MAX, .unset = "1",
      .help = "stages inside this process; not under mpirun, where each rank but the first is one"},
-    {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
-     .help = "layers of each stage, by hand"},
+    {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C|auto", .unset = "by bytes",
+     .help = "layers of each stage, by hand; auto: by speeds that are measured first, as tandem "
+             "plan; may leave ranks out"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
      .help = "how far a waiting rank may back off"},
     {"stall-timeout", 0, OPTION_F32, AT(stall_timeout_s), .value = "SECONDS", .min = 1, .max = 3600,
@@ -207,6 +208,32 @@ static const struct option bench_rows[] = {
     {"kernels", 0, OPTION_FLAG, AT(kernels), .help = "measure each kernel by itself, and no model"},
 };
 GROUP(group_bench, bench_rows, "Measuring");
+
+static const struct option plan_rows[] = {
+    {"ranks", 0, OPTION_U32, AT(ranks), .value = "N", .min = 1, .max = STAGES_MAX + 1, .unset = "",
+     .help = "for N ranks on this host, which is measured; rank 0 coordinates, unless it is alone"},
+    {"cluster", 0, OPTION_TEXT, AT(cluster), .value = "FILE", .unset = "",
+     .help = "for the hosts that FILE describes (tandem probe writes one)"},
+    {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
+     .unset = "what the model was trained for, at most 4096",
+     .help = "positions of each sequence; half of them are filled where time is judged"},
+    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
+     .unset = "1", .help = "sequences at once"},
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
+     .help = "number format of the key/value cache"},
+    {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
+};
+GROUP(group_plan, plan_rows, "Plan");
+
+static const struct option probe_rows[] = {
+    {"model", 'm', OPTION_TEXT, AT(model), .value = "MODEL", .unset = "q8_0 weights",
+     .help = "measure with the number format and the size of this model's weights"},
+    {"out", 'o', OPTION_TEXT, AT(out), .value = "FILE", .unset = "standard output",
+     .help = "the cluster file to write"},
+    {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
+     .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each rank"},
+};
+GROUP(group_probe, probe_rows, "Measuring");
 
 /* The limits keep a model's bytes below 2^63. */
 static const struct option synth_rows[] = {

@@ -56,6 +56,9 @@ struct settings {
     uint32_t repeat;
     bool kernels;
 
+    /* planning */
+    const char *cluster;
+
     /* making model files */
     const char *preset, *tokenizer;
     struct model_shape shape;
@@ -71,7 +74,7 @@ struct settings {
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
     group_sampling, group_generate, group_batch, group_logits, group_tokenize, group_detokenize,
-    group_inspect, group_perplexity, group_bench, group_synth, group_quantize;
+    group_inspect, group_perplexity, group_bench, group_plan, group_probe, group_synth, group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */
 struct settings settings_default(void);

@@ -172,14 +172,21 @@ static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range ran
            limits->n_seqs * (m->hp.n_kv_classes * (blocks + 2) * sizeof(uint32_t) + 1);
 }
 
+struct footprint model_working_bytes(const struct model *m, struct layer_range range,
+                                     const struct line_limits *limits)
+{
+    return (struct footprint){
+        .kv = kv_bytes(m, range, limits),
+        .buffers = stage_buffer_bytes(m, range, limits),
+    };
+}
+
 struct footprint model_footprint(const struct model *m, struct layer_range range,
                                  const struct line_limits *limits)
 {
     struct weight_sum weights = {.m = m};
+    struct footprint f = model_working_bytes(m, range, limits);
     model_visit_range(m, range, add_held_bytes, &weights, NULL);
-    return (struct footprint){
-        .weights = weights.bytes,
-        .kv = kv_bytes(m, range, limits),
-        .buffers = stage_buffer_bytes(m, range, limits),
-    };
+    f.weights = weights.bytes;
+    return f;
 }

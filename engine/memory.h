@@ -34,4 +34,7 @@ uint64_t memory_smallest(const struct memory_limits *l, const char **name);
 uint64_t memory_resident(void);
 uint64_t memory_resident_peak(void);
 
+/* memory_forget_peak() - count from now on; where the system cannot, the peak stays what it was. */
+void memory_forget_peak(void);
+
 #endif

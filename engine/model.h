@@ -73,9 +73,12 @@ struct line_limits {
     enum kv_format kv;
 };
 
-/* model_footprint() - what a stage of this range needs. Pure. */
+/* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same without
+ * its weights, which takes much less time to say. */
 struct footprint model_footprint(const struct model *m, struct layer_range range,
                                  const struct line_limits *limits);
+struct footprint model_working_bytes(const struct model *m, struct layer_range range,
+                                     const struct line_limits *limits);
 
 /* As what a stage keeps a tensor: n matrices of n_out rows of n_in values, packed in a number
  * format or as f32. */

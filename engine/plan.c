@@ -1,9 +1,9 @@
 /* plan - see plan.h.
  *
- * The cut by bytes is exact: the smallest possible largest stage is found by bisection, since "can
- * every stage stay under this bound?" is answered by filling stages from the front. Many cuts share
- * that largest stage; of them, each stage in turn takes as many layers as fit under the best bound
- * for the layers and stages that are left, so that what follows is as even as it can be. */
+ * The cut is found from the end of the line: once it is known what is best for the layers from
+ * every layer on, beginning with every rank, the stage before them has only its own end and its
+ * successor to choose. This is done twice: the first time only the slowest stage counts; the second
+ * time no stage may be slower than that one, and the sum counts. */
 #include "engine/plan.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 /* Tensor bytes by where they go. */
 struct cost {
     const struct model *m;
-    uint64_t *layer; /* [n_layer] */
+    uint64_t *before; /* [n_layer + 1] of the layers before it */
     uint32_t n_layer;
     uint64_t input, every, output; /* output: with the embedding where it is tied */
 };
@@ -34,7 +34,7 @@ static int add_cost(void *ctx, const struct tensor_row *row, uint32_t layer,
         cost->input += bytes;
         break;
     case SCOPE_LAYER:
-        cost->layer[layer] += bytes;
+        cost->before[layer + 1] += bytes;
         break;
     case SCOPE_OUTPUT:
         cost->output += bytes;
@@ -53,44 +53,127 @@ static void read_cost(const struct model *m, struct cost *cost)
     model_visit_range(m, (struct layer_range){last, last + 1}, add_cost, cost, NULL);
     cost->every = 0;
     model_visit_range(m, (struct layer_range){0, last}, add_cost, cost, NULL);
+    for (uint32_t i = 0; i < cost->n_layer; i++) cost->before[i + 1] += cost->before[i];
 }
 
-/* The end of the longest stage from first on that stays under bound and leaves later_stages layers;
- * first itself where not even one layer fits. With no later stage it is all or nothing. */
-static uint32_t fill_stage(const struct cost *cost, uint32_t first, uint32_t later_stages,
-                           uint64_t bound)
+/* ---- the best cut ---- */
+
+/* What the layers from some layer on cost at best. Compared as one number, the sum before the
+ * slowest stage. */
+struct value {
+    uint64_t sum, slowest;
+};
+
+/* A stage that begins at some layer on some rank: how far it goes, and who follows. */
+struct choice {
+    uint32_t end, next;
+    struct value value; /* of it and all that follows */
+};
+
+struct search {
+    const struct plan_question *q;
+    bool by_sum;
+    uint64_t bound;      /* no stage may cost more */
+    struct choice *best; /* [n_ranks][n_layer] */
+};
+
+static struct choice *choice_at(const struct search *s, uint32_t rank, uint32_t layer)
 {
-    uint64_t bytes = cost->every + (first == 0 ? cost->input : 0);
-    uint32_t end = first, limit = cost->n_layer - later_stages;
-    if (later_stages == 0) bytes += cost->output;
-    while (end < limit && bytes <= bound && cost->layer[end] <= bound - bytes)
-        bytes += cost->layer[end++];
-    return later_stages == 0 && end < limit ? first : end;
+    return &s->best[(size_t)rank * s->q->n_layer + layer];
 }
 
-static bool fits(const struct cost *cost, uint32_t first, uint32_t n_stages, uint64_t bound)
+static bool is_less(struct value a, struct value b)
 {
-    for (uint32_t later = n_stages; later-- > 0;) {
-        uint32_t end = fill_stage(cost, first, later, bound);
-        if (end == first) return false;
-        first = end;
-    }
+    return a.sum != b.sum ? a.sum < b.sum : a.slowest < b.slowest;
+}
+
+static bool is_equal(struct value a, struct value b)
+{
+    return a.sum == b.sum && a.slowest == b.slowest;
+}
+
+/* consider() - a stage of range, followed by next, for *best. false: no longer one can be better.
+ */
+static bool consider(const struct search *s, uint32_t rank, uint32_t next, struct layer_range range,
+                     struct choice *best)
+{
+    const uint64_t cost = s->q->cost(s->q->ctx, rank, next, range);
+    const uint64_t most = s->by_sum ? best->value.sum : best->value.slowest;
+    if (cost == PLAN_NEVER || cost > s->bound || cost > most) return false;
+    struct value rest = {0, 0};
+    if (range.end < s->q->n_layer) rest = choice_at(s, next, range.end)->value;
+    if (rest.slowest == PLAN_NEVER) return true;
+    const struct value v = {.sum = s->by_sum ? rest.sum + cost : 0,
+                            .slowest = rest.slowest > cost ? rest.slowest : cost};
+    if (is_less(v, best->value) || (is_equal(v, best->value) && range.end > best->end))
+        *best = (struct choice){range.end, next, v};
     return true;
 }
 
-/* The smallest bound under which the layers from first on fit n_stages stages. */
-static uint64_t best_bound(const struct cost *cost, uint32_t first, uint32_t n_stages)
+/* choose() - the best stage that begins at first on rank. The last stage is tried by itself, since
+ * a stage that ends the line may cost less than a shorter one. */
+static void choose(const struct search *s, uint32_t rank, uint32_t first)
 {
-    uint64_t low = 0, high = cost->input + cost->every + cost->output;
-    for (uint32_t i = first; i < cost->n_layer; i++) high += cost->layer[i];
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (fits(cost, first, n_stages, middle))
-            high = middle;
-        else
-            low = middle + 1;
+    const struct plan_question *q = s->q;
+    struct choice *best = choice_at(s, rank, first);
+    const uint32_t next_end = q->all_ranks && rank + 2 < q->n_ranks ? rank + 2 : q->n_ranks;
+    *best = (struct choice){.value = {PLAN_NEVER, PLAN_NEVER}};
+    if (!q->all_ranks || rank + 1 == q->n_ranks)
+        consider(s, rank, q->n_ranks, (struct layer_range){first, q->n_layer}, best);
+    bool goes_on = true;
+    for (uint32_t end = first + 1; goes_on && end < q->n_layer; end++) {
+        goes_on = false;
+        for (uint32_t next = rank + 1; next < next_end; next++)
+            goes_on |= consider(s, rank, next, (struct layer_range){first, end}, best);
     }
-    return high;
+}
+
+/* search() - fill best, from the last rank back; the rank that begins the best line. */
+static uint32_t search(const struct search *s)
+{
+    const struct plan_question *q = s->q;
+    for (uint32_t rank = q->n_ranks; rank-- > 0;)
+        for (uint32_t first = 0; first < q->n_layer; first++) choose(s, rank, first);
+    uint32_t start = 0;
+    for (uint32_t rank = 1; rank < q->n_ranks && !q->all_ranks; rank++)
+        if (is_less(choice_at(s, rank, 0)->value, choice_at(s, start, 0)->value)) start = rank;
+    return start;
+}
+
+int plan_best(const struct plan_question *q, struct layer_range *ranges, struct err *err)
+{
+    BUG_IF(q->n_ranks == 0 || q->n_layer == 0, "a plan for nobody, or of nothing");
+    struct search s = {.q = q, .bound = PLAN_NEVER - 1};
+    s.best = calloc((size_t)q->n_ranks * q->n_layer, sizeof *s.best);
+    CHECK(s.best != NULL, err, ERR_MEMORY,
+          "no memory to plan %" PRIu32 " layers for %" PRIu32 " ranks", q->n_layer, q->n_ranks);
+    for (uint32_t rank = 0; rank < q->n_ranks; rank++) ranges[rank] = (struct layer_range){0, 0};
+    s.bound = choice_at(&s, search(&s), 0)->value.slowest;
+    s.by_sum = true;
+    uint32_t rank = search(&s), first = 0;
+    const bool found = choice_at(&s, rank, 0)->value.slowest != PLAN_NEVER;
+    while (found && first < q->n_layer) {
+        const struct choice *c = choice_at(&s, rank, first);
+        ranges[rank] = (struct layer_range){first, c->end};
+        first = c->end;
+        rank = c->next;
+    }
+    free(s.best);
+    CHECK(found, err, ERR_CAPACITY, "no cut of %" PRIu32 " layers fits %" PRIu32 " ranks",
+          q->n_layer, q->n_ranks);
+    return ERR_NONE;
+}
+
+/* ---- by bytes ---- */
+
+static uint64_t bytes_of_stage(const void *ctx, uint32_t rank, uint32_t next,
+                               struct layer_range range)
+{
+    const struct cost *cost = ctx;
+    (void)rank;
+    (void)next;
+    return cost->every + cost->before[range.end] - cost->before[range.first] +
+           (range.first == 0 ? cost->input : 0) + (range.end == cost->n_layer ? cost->output : 0);
 }
 
 int plan_by_bytes(const struct model *m, uint32_t n_stages, struct layer_range *ranges,
@@ -105,19 +188,21 @@ int plan_by_bytes(const struct model *m, uint32_t n_stages, struct layer_range *
     ranges[0] = (struct layer_range){0, n_layer};
     if (n_stages == 1) return ERR_NONE;
 
-    struct cost cost = {.m = m, .layer = calloc(n_layer, sizeof *cost.layer), .n_layer = n_layer};
-    CHECK(cost.layer != NULL, err, ERR_MEMORY, "no memory to plan %" PRIu32 " layers", n_layer);
+    struct cost cost = {
+        .m = m, .before = calloc(n_layer + 1, sizeof *cost.before), .n_layer = n_layer};
+    CHECK(cost.before != NULL, err, ERR_MEMORY, "no memory to plan %" PRIu32 " layers", n_layer);
     read_cost(m, &cost);
-    uint32_t first = 0;
-    for (uint32_t i = 0; i < n_stages; i++) {
-        uint32_t left = n_stages - i;
-        uint32_t end = fill_stage(&cost, first, left - 1, best_bound(&cost, first, left));
-        ranges[i] = (struct layer_range){first, end};
-        first = end;
-    }
-    free(cost.layer);
-    return ERR_NONE;
+    const struct plan_question question = {.n_layer = n_layer,
+                                           .n_ranks = n_stages,
+                                           .all_ranks = true,
+                                           .cost = bytes_of_stage,
+                                           .ctx = &cost};
+    int rc = plan_best(&question, ranges, err);
+    free(cost.before);
+    return rc;
 }
+
+/* ---- by hand ---- */
 
 /* One number of the list, and the comma behind it; 0 for anything else. */
 static uint32_t take_number(const char **text)

@@ -74,7 +74,7 @@ FROM_WIRE(hello)
 #define LOAD_NUMBERS(X)                                                                            \
     X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(matmul) X(kv_format) X(n_ctx)        \
     X(n_seqs) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
-    X(trace_layers) X(coordinator_pid)
+    X(trace_layers) X(coordinator_pid) X(from_rank) X(to_rank)
 /* clang-format on */
 
 TO_WIRE(load)
@@ -108,6 +108,8 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.credits", s->credits, 1, MESSAGE_RANKS_MAX, err));
     TRY(take_text("LOAD.coordinator_host", w->coordinator_host, &s->coordinator_host, err));
     TRY(check_number("LOAD.trace_layers", w->trace_layers, 0, 1, err));
+    TRY(check_number("LOAD.from_rank", w->from_rank, 0, MESSAGE_RANKS_MAX - 1, err));
+    TRY(check_number("LOAD.to_rank", w->to_rank, 0, MESSAGE_RANKS_MAX - 1, err));
     return check_number("LOAD.threads", s->threads, 0, THREADS_MAX, err);
 }
 
@@ -291,11 +293,13 @@ FROM_WIRE(report)
     return ERR_NONE;
 }
 
+#define PROBE_NUMBERS(X) X(rounds) X(threads) X(format) X(isa) X(weight_bytes)
+
 TO_WIRE(probe)
 {
     const struct msg_probe *s = &m->u.probe;
     Wire__Probe *w = wire;
-    w->rounds = s->rounds;
+    PROBE_NUMBERS(PUT)
     TAKE(w->bytes, &c->out, s->n_bytes);
     for (uint32_t i = 0; i < s->n_bytes; i++) w->bytes[i] = s->bytes[i];
     w->n_bytes = s->n_bytes;
@@ -308,12 +312,14 @@ FROM_WIRE(probe)
     const Wire__Probe *w = wire;
     const bool asks_raw = w->n_bytes > 0;
     TRY(check_number("PROBE.bytes entries", w->n_bytes, 0, LINK_RAW_SIZES_MAX, err));
+    PROBE_NUMBERS(GET)
     TRY(check_number("PROBE.rounds", w->rounds, asks_raw, asks_raw ? LINK_RAW_ROUNDS_MAX : 0, err));
+    TRY(check_number("PROBE.threads", w->threads, 0, asks_raw ? 0 : THREADS_MAX, err));
+    TRY(check_number("PROBE.isa", w->isa, 0, ISA_COUNT - 1, err));
     for (size_t i = 0; i < w->n_bytes; i++)
         TRY(check_number("PROBE.bytes", w->bytes[i], 1, INT32_MAX, err));
     s->bytes = w->bytes;
     s->n_bytes = (uint32_t)w->n_bytes;
-    s->rounds = w->rounds;
     return ERR_NONE;
 }
 
@@ -321,6 +327,7 @@ TO_WIRE(probed)
 {
     Wire__Probed *w = wire;
     w->read_bytes_s = m->u.probed.read_bytes_s;
+    w->ops_s = m->u.probed.ops_s;
     return ERR_NONE;
 }
 
@@ -328,6 +335,7 @@ FROM_WIRE(probed)
 {
     const Wire__Probed *w = wire;
     m->u.probed.read_bytes_s = w->read_bytes_s;
+    m->u.probed.ops_s = w->ops_s;
     return ERR_NONE;
 }
 

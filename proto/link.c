@@ -39,11 +39,23 @@ void *link_take(size_t n, size_t stride)
     return aligned_alloc(LINK_SLOT_ALIGN, link_slot_stride(n * stride > 0 ? n * stride : 1));
 }
 
+void link_set_neighbours(struct link *l, int from, int to)
+{
+    BUG_IF(l->data_open, "link_set_neighbours after link_open_data");
+    l->previous = from;
+    l->next = to;
+}
+
 void link_set_emulation(struct link *l, const struct link_emulation *e)
 {
     BUG_IF(l->data_open, "link_set_emulation after link_open_data");
     l->emulates = link_emulation_is_on(e);
     link_wire_open(&l->wire, e);
+}
+
+struct link_emulation link_emulation_of(const struct link *l)
+{
+    return l->wire.emulation;
 }
 
 /* What travels behind each data frame. */

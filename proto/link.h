@@ -11,6 +11,7 @@
 #define TANDEM_PROTO_LINK_H
 
 #include "engine/err.h"
+#include "proto/link_emulate.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +28,6 @@ struct link_counts {
 };
 
 struct link;
-struct link_emulation;
 
 int link_rank(const struct link *l);
 int link_size(const struct link *l);
@@ -36,6 +36,12 @@ int link_size(const struct link *l);
  * link_emulate.h); control stays as fast as it is. The same on every endpoint, before
  * link_open_data(). */
 void link_set_emulation(struct link *l, const struct link_emulation *e);
+struct link_emulation link_emulation_of(const struct link *l);
+
+/* link_set_neighbours() - data comes from and goes to these endpoints, and not to the next ones by
+ * number: so that those between do not take part, in raw messages neither. Before
+ * link_open_data(). */
+void link_set_neighbours(struct link *l, int from, int to);
 
 /* link_open_data() - take the buffers of the data channel and post its receives. Called once, when the sizes of the
  * line are settled. in_max, out_max: largest frame from the previous and to the next endpoint;
@@ -75,8 +81,8 @@ struct link_counts link_counts(const struct link *l, enum link_channel channel);
  * whose hop is not being measured sleep. Takes up to 0.25 s a hop and size, and sends no heartbeats.
  * bytes  [n] message sizes, n <= LINK_RAW_SIZES_MAX, each 1 .. INT_MAX
  * rounds timed round trips of each size at most, 1 .. LINK_RAW_ROUNDS_MAX, behind untimed ones
- * us     [link_size][n] microseconds from r to r + 1 (from the last endpoint to 0); whole on the
- *        coordinator, scratch on the others.
+ * us     [link_size][n] microseconds from r to its next endpoint; whole on the coordinator, scratch
+ *        on the others.
  * Returns ERR_MEMORY, ERR_CAPACITY, ERR_RANK, ERR_PEER, ERR_STALL (nobody came). */
 enum { LINK_RAW_SIZES_MAX = 64, LINK_RAW_ROUNDS_MAX = 10000 };
 int link_raw_pingpong(struct link *l, const size_t *bytes, size_t n, uint32_t rounds, double *us,

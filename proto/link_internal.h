@@ -33,6 +33,7 @@ struct link_ops {
 struct link {
     const struct link_ops *ops;
     int rank, size;
+    int previous, next; /* the neighbours on the ring; link_set_neighbours() changes them */
     enum link_idle idle;
     uint64_t idle_since_ns; /* 0: at work */
     bool wakes_promptly;    /* the thread's timers are as exact as they can be */
@@ -61,17 +62,6 @@ enum { LINK_SLOT_ALIGN = 64 };
 static inline size_t link_slot_stride(size_t frame_max)
 {
     return (frame_max + LINK_SLOT_ALIGN - 1) / LINK_SLOT_ALIGN * LINK_SLOT_ALIGN;
-}
-
-/* The neighbours on the ring. */
-static inline int link_next(const struct link *l)
-{
-    return (l->rank + 1) % l->size;
-}
-
-static inline int link_previous(const struct link *l)
-{
-    return (l->rank + l->size - 1) % l->size;
 }
 
 /* link_take() - n slots of stride bytes, 64-byte aligned, uninitialised; NULL without memory or

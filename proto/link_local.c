@@ -148,7 +148,7 @@ static int local_send(struct link *l, enum link_channel channel, int to, size_t 
     uint64_t sent = atomic_load_explicit(&r->sent, memory_order_relaxed);
     r->lens[sent % r->n_slots] = len;
     atomic_store_explicit(&r->sent, sent + 1, memory_order_release);
-    ring_bell(&e->world->endpoint[channel == LINK_DATA ? link_next(l) : to]);
+    ring_bell(&e->world->endpoint[channel == LINK_DATA ? l->next : to]);
     return ERR_NONE;
 }
 
@@ -180,8 +180,8 @@ static int local_receive(struct link *l, enum link_channel channel, int *from,
     struct local *e = as_local(l);
     int peers = channel == LINK_CONTROL && l->rank == 0 ? l->size - 1 : 1;
     for (int i = 0; i < peers; i++) {
-        struct ring *r = &e->world->data[link_previous(l)];
-        *from = link_previous(l);
+        struct ring *r = &e->world->data[l->previous];
+        *from = l->previous;
         if (channel == LINK_CONTROL) r = next_control_ring(e, from);
         if (!ring_peek(r, frame, len)) continue;
         if (channel == LINK_DATA && *len > e->in_max) {
@@ -275,7 +275,7 @@ static unsigned count_pending(struct local *e, enum link_channel channel, int to
 static unsigned local_pending_sends(struct link *l)
 {
     struct local *e = as_local(l);
-    unsigned n = l->data_open ? count_pending(e, LINK_DATA, link_next(l)) : 0;
+    unsigned n = l->data_open ? count_pending(e, LINK_DATA, l->next) : 0;
     if (l->rank != 0) return n + count_pending(e, LINK_CONTROL, 0);
     for (int to = 1; to < l->size; to++) n += count_pending(e, LINK_CONTROL, to);
     return n;
@@ -364,6 +364,7 @@ int link_local_open(struct link **endpoints, int size, enum link_idle idle, stru
     for (int i = 0; i < size; i++) {
         struct local *e = &w->endpoint[i];
         e->link = (struct link){.ops = &local_ops, .rank = i, .size = size, .idle = idle};
+    link_set_neighbours(&e->link, (i + size - 1) % size, (i + 1) % size);
         e->world = w;
         endpoints[i] = &e->link;
     }

@@ -92,7 +92,7 @@ static void direction_free(struct direction *d)
 /* Whom a channel listens to. */
 static int source_of(const struct link *l, enum link_channel channel)
 {
-    if (channel == LINK_DATA) return link_previous(l);
+    if (channel == LINK_DATA) return l->previous;
     return l->rank == 0 ? MPI_ANY_SOURCE : 0;
 }
 
@@ -156,7 +156,7 @@ static int mpi_send(struct link *l, enum link_channel channel, int to, size_t le
     BUG_IF(len > ch->out.frame_max, "link_send of more than the buffer holds");
     TRY(tell_failure(m, err));
     int slot = ch->begun;
-    int rank = channel == LINK_DATA ? link_next(l) : to;
+    int rank = channel == LINK_DATA ? l->next : to;
     ch->begun = NONE;
     int rc = MPI_Isend(slot_at(&ch->out, slot), (int)len, MPI_BYTE, rank, TAG, ch->comm,
                        &ch->out.requests[slot]);
@@ -383,6 +383,7 @@ int link_mpi_open(struct link **out, enum link_idle idle, struct err *err)
     struct mpi_link *m = calloc(1, sizeof *m);
     CHECK(m != NULL, err, ERR_MEMORY, "no memory for a link");
     m->link = (struct link){.ops = &mpi_ops, .rank = rank, .size = size, .idle = idle};
+    link_set_neighbours(&m->link, (rank + size - 1) % size, (rank + 1) % size);
     int rc = open_channels(m, err);
     if (rc != ERR_NONE) {
         mpi_close(&m->link, true);

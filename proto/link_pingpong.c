@@ -31,7 +31,7 @@ static int compare_u64(const void *a, const void *b)
 static int ping(struct raw *r, size_t bytes, uint32_t rounds, double *us, struct err *err)
 {
     struct link *l = r->link;
-    const int to = link_next(l);
+    const int to = l->next;
     const uint32_t warm_up = rounds / WARM_UP_SHARE + WARM_UP_MIN;
     const uint64_t begin = link_now_ns();
     uint32_t timed = 0;
@@ -54,7 +54,7 @@ static int ping(struct raw *r, size_t bytes, uint32_t rounds, double *us, struct
 static int pong(struct raw *r, struct err *err)
 {
     struct link *l = r->link;
-    const int from = link_previous(l);
+    const int from = l->previous;
     for (;;) {
         size_t n = 0;
         TRY(l->ops->raw_receive(l, from, r->in, r->capacity, &n, err));
@@ -71,10 +71,10 @@ static int await_turn(struct raw *r, size_t n, struct err *err)
     const uint64_t begin = link_now_ns();
     bool arrived = false;
     for (;;) {
-        TRY(l->ops->raw_has_arrived(l, link_previous(l), &arrived, err));
+        TRY(l->ops->raw_has_arrived(l, l->previous, &arrived, err));
         if (arrived) return ERR_NONE;
         CHECK(link_now_ns() - begin < limit_ms * 1000000u, err, ERR_STALL,
-              "no raw message from %d within %.1f s", link_previous(l), (double)limit_ms / 1000);
+              "no raw message from %d within %.1f s", l->previous, (double)limit_ms / 1000);
         nanosleep(&(struct timespec){0, 500000}, NULL);
     }
 }
@@ -86,9 +86,9 @@ static int receive_baton(struct raw *r, size_t n, double *us, struct err *err)
     size_t got = 0;
     TRY(await_turn(r, n, err));
     TRY(pong(r, err));
-    TRY(l->ops->raw_receive(l, link_previous(l), (uint8_t *)us, table, &got, err));
+    TRY(l->ops->raw_receive(l, l->previous, (uint8_t *)us, table, &got, err));
     CHECK(got == table, err, ERR_PEER, "a table of %zu bytes from %d, want %zu", got,
-          link_previous(l), table);
+          l->previous, table);
     return ERR_NONE;
 }
 
@@ -98,8 +98,8 @@ static int measure_hop(struct raw *r, const size_t *bytes, size_t n, uint32_t ro
     struct link *l = r->link;
     for (size_t i = 0; i < n; i++)
         TRY(ping(r, bytes[i], rounds, &us[(size_t)l->rank * n + i], err));
-    TRY(l->ops->raw_send(l, link_next(l), r->out, 0, err));
-    return l->ops->raw_send(l, link_next(l), (const uint8_t *)us, (size_t)l->size * n * sizeof *us,
+    TRY(l->ops->raw_send(l, l->next, r->out, 0, err));
+    return l->ops->raw_send(l, l->next, (const uint8_t *)us, (size_t)l->size * n * sizeof *us,
                             err);
 }
 

@@ -70,6 +70,7 @@ struct msg_load {
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
     uint32_t coordinator_pid;     /* for a worker beside it, which looks after it */
     const char *coordinator_host;
+    uint32_t from_rank, to_rank; /* the neighbours on the data channel; ranks without a share are passed over */
 };
 
 struct msg_ready {
@@ -145,16 +146,21 @@ struct msg_report {
 };
 
 /* Measure something besides the model, while no batch is under way. With sizes: take part in
- * link_raw_pingpong(). Without: how fast can this stage read its weights? */
+ * link_raw_pingpong(). With threads: how fast are products here (engine/speed)? That needs no stage, so
+ * it may come before LOAD. With neither: how fast can this stage read its weights? */
 struct msg_probe {
     const uint32_t *bytes; /* [n_bytes] sizes of raw messages, each 1 .. INT32_MAX */
     uint32_t n_bytes;      /* <= LINK_RAW_SIZES_MAX */
     uint32_t rounds;       /* 1 .. LINK_RAW_ROUNDS_MAX; 0 without sizes */
+    uint32_t threads;      /* of products; 0 with sizes */
+    uint32_t format, isa;  /* of their weights; kernels of this set, which the rank has */
+    uint64_t weight_bytes; /* to go through */
 };
 
 /* The probe is over. The accounts of all batches have left before. */
 struct msg_probed {
     uint64_t read_bytes_s; /* weights, with all threads; 0 where the question was another */
+    uint64_t ops_s;        /* of products; 0 where nobody asked for them */
 };
 
 /* What does your clock say? The coordinator asks, the worker answers with the same asked_ns. */

@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/model.h"
+#include "engine/speed.h"
 #include "engine/stage.h"
 #include "engine/state_dump.h"
 #include "proto/beat_text.h"
@@ -23,7 +24,7 @@
 
 enum {
     STOP_WAIT_MS = 5000,
-    PROBE_MS = 200,               /* for reading weights; at least one pass */
+    PROBE_MS = 200,             /* for reading weights; at least one pass */
     PROBE_BYTES_MAX = 1u << 30, /* of a pass: heartbeats wait for its end */
 };
 
@@ -187,13 +188,50 @@ static int raw_pingpong(struct worker *w, const struct msg_probe *p, struct err 
     return rc;
 }
 
+/* probe_bytes() - a quarter at most of the memory that may be taken. */
+static uint64_t probe_bytes(uint64_t wanted, uint32_t threads)
+{
+    struct memory_limits limits;
+    const char *name;
+    memory_read_limits(&limits, threads, "");
+    const uint64_t most = memory_smallest(&limits, &name) / 4;
+    return wanted < most ? wanted : most;
+}
+
+int worker_measure(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
+                   struct err *err)
+{
+    enum isa isa;
+    TRY(isa_detect(&isa, err));
+    return speed_measure(out, format, isa, threads, probe_bytes(bytes, threads), NULL, NULL, err);
+}
+
+static int product_speed(struct worker *w, const struct msg_probe *p, struct msg_probed *out,
+                         struct err *err)
+{
+    struct plan_speed speed;
+    enum isa isa;
+    TRY(isa_detect(&isa, err));
+    CHECK(p->isa <= (uint32_t)isa, err, ERR_PEER,
+          "asked to measure kernels that its CPU does not have");
+    TRY(speed_measure(&speed, p->format, (enum isa)p->isa, p->threads,
+                      probe_bytes(p->weight_bytes, p->threads), pulse_while_delayed, w, err));
+    memory_forget_peak(); /* What a line needs is what its stages hold. */
+    out->read_bytes_s = (uint64_t)speed.read_bytes_s;
+    out->ops_s = (uint64_t)speed.ops_s;
+    return ERR_NONE;
+}
+
 static int answer_probe(struct worker *w, const struct msg_probe *p, struct err *err)
 {
-    CHECK(w->stage != NULL, err, ERR_PEER, "asked to measure before it was asked to load");
+    CHECK(w->stage != NULL || p->n_bytes > 0 || p->threads > 0, err, ERR_PEER,
+          "asked how fast it reads its weights before it was asked to load");
     struct message m = {.type = MESSAGE_PROBED};
     TRY(send_accounts(w, err));
     if (p->n_bytes > 0)
         TRY(raw_pingpong(w, p, err));
+    else if (p->threads > 0)
+        TRY(product_speed(w, p, &m.u.probed, err));
     else
         m.u.probed.read_bytes_s = read_speed(w);
     return send_control(w, &m, err);
@@ -272,8 +310,8 @@ static int say_hello(struct worker *w, struct err *err)
                         .u.hello = {.version = TANDEM_VERSION,
                                     .host = w->host,
                                     .pid = (uint32_t)getpid(),
-                                    .family = w->model->family->name,
-                                    .model_digest = w->model->digest,
+                                    .family = w->model != NULL ? w->model->family->name : "",
+                                    .model_digest = w->model != NULL ? w->model->digest : 0,
                                     .isa = isa}};
     count_cpus(&m.u.hello);
     tell_memory(&m.u.hello, &limits);
@@ -294,7 +332,13 @@ static int await_load(struct worker *w, struct msg_load *load, struct err *err)
 
 static int check_load(const struct worker *w, const struct msg_load *load, struct err *err)
 {
+    CHECK(w->model != NULL, err, ERR_PEER, "asked to load, but it has no model");
     uint32_t n_layer = w->model->hp.n_layer;
+    uint32_t size = (uint32_t)link_size(w->link), own = (uint32_t)link_rank(w->link);
+    CHECK(load->from_rank < size && load->to_rank < size && load->from_rank != own &&
+              load->to_rank != own,
+          err, ERR_PEER, "asked to stand between ranks %u and %u of %u", load->from_rank,
+          load->to_rank, size);
     CHECK(load->layer_first < load->layer_end && load->layer_end <= n_layer &&
               load->stage < load->n_stages,
           err, ERR_PEER, "asked to hold layers %u..%u of %u as stage %u of %u", load->layer_first,
@@ -315,6 +359,7 @@ static int open_data(struct worker *w, const struct msg_load *load, struct err *
                                     .wanted_max = load->wanted_max,
                                     .credits = load->credits};
     TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
+    link_set_neighbours(w->link, (int)load->from_rank, (int)load->to_rank);
     return link_open_data(w->link, stage_in_bytes_max(&w->sizes), stage_out_bytes_max(&w->sizes),
                           STAGE_DATA_SLOTS, STAGE_DATA_SLOTS, err);
 }
@@ -503,7 +548,7 @@ static int serve(struct worker *w, const struct worker_config *config, struct er
 {
     TRY(fault_plan_read(&w->fault, link_rank(w->link), err));
     TRY(codec_open(&w->control, LINK_CONTROL_FRAME_MAX, err));
-    TRY(model_open(&w->model, config->model_path, err));
+    if (config->model_path != NULL) TRY(model_open(&w->model, config->model_path, err));
     TRY(say_hello(w, err));
     struct msg_load load;
     TRY(await_load(w, &load, err));

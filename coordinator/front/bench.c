@@ -252,6 +252,20 @@ static int run_test(struct bench *b, const char *kind, uint32_t n, uint32_t seqs
 
 /* ---- the bench ---- */
 
+/* predict() - what the planner would have said of each test. */
+static void predict(struct bench *b)
+{
+    const struct layer_range *ranges;
+    struct planner *p = line_planner(b->session.line, &ranges);
+    for (size_t i = 0; i < b->results.n_runs; i++) {
+        struct bench_run *run = &b->results.runs[i];
+        const uint32_t n = (uint32_t)run->n, seqs = (uint32_t)run->seqs;
+        run->predicted_tok_s = strcmp(run->kind, "pp") == 0
+                                   ? n / planner_predict_prompt(p, ranges, n)
+                                   : planner_predict_decode(p, ranges, seqs, n / 2.0).tok_s;
+    }
+}
+
 static int run_tests(struct bench *b, struct err *err)
 {
     for (uint32_t i = 0; i < b->pp.n; i++) TRY(run_test(b, "pp", b->pp.of[i], 1, err));
@@ -299,9 +313,10 @@ static int run(struct bench *b, const struct settings *settings, const struct li
     TRY(check_context(b, &n_ctx, err));
     TRY(take_memory(b, err));
     TRY(open_files(b, err));
-    s->tokens_only = s->measures = true;
+    s->tokens_only = s->measures = s->predicts = true;
     TRY(session_start(s, n_ctx, most_of(&b->seqs), err));
     TRY(run_tests(b, err));
+    predict(b);
     TRY(bench_collect_limits(&b->results, s->line, s->model, err));
     TRY(session_finish(s, err));
     b->results.version = TANDEM_VERSION;

@@ -87,8 +87,8 @@ static void print_hops(FILE *out, const struct bench_results *r)
 
 static void print_runs(FILE *out, const struct bench_results *r)
 {
-    fprintf(out, "\n%-8s  %4s  %10s  %8s  %10s  %10s  %9s  %7s  %12s\n", "test", "seqs", "tokens/s",
-            "IQR", "least", "most", "ttft ms", "bubble", "of its limit");
+    fprintf(out, "\n%-8s  %4s  %10s  %8s  %10s  %10s  %9s  %7s  %10s  %12s\n", "test", "seqs",
+            "tokens/s", "IQR", "least", "most", "ttft ms", "bubble", "predicted", "of its limit");
     for (size_t i = 0; i < r->n_runs; i++) {
         const struct bench_run *run = &r->runs[i];
         char name[32];
@@ -100,6 +100,7 @@ static void print_runs(FILE *out, const struct bench_results *r)
             fprintf(out, "  %7s", "-");
         else
             fprintf(out, "  %6.1f%%", 100 * run->bubble);
+        fprintf(out, "  %10.1f", run->predicted_tok_s);
         if (isnan(r->run_notes[i].limit_tok_s))
             fprintf(out, "  %12s\n", "-");
         else

@@ -8,6 +8,7 @@
 #include "coordinator/settings.h"
 #include "engine/err.h"
 #include "engine/kernel_figures.h"
+#include "engine/plan_work.h"
 #include "engine/recipe.h"
 #include "proto/link.h"
 
@@ -25,6 +26,9 @@ struct line_starter {
     /* bench_kernels() - see worker/kernel_bench.h. */
     int (*bench_kernels)(struct kernel_limits *limits, kernel_figure_fn *on_figure, void *ctx,
                          struct err *err);
+    /* measure() - how fast a rank of so many threads would be here (worker/worker.h). */
+    int (*measure)(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
+                   struct err *err);
 };
 
 /* A command from begin to end; results to standard output, all else to standard error. The caller
@@ -34,6 +38,6 @@ typedef int front_run_fn(const struct settings *settings, const struct line_star
 
 /* batch_run() is generate --batch. */
 front_run_fn generate_run, batch_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
-    synth_run, quantize_run, bench_run;
+    synth_run, quantize_run, bench_run, plan_run, probe_run;
 
 #endif

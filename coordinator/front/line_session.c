@@ -168,6 +168,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .matmul = (enum matmul_choice)set->matmul,
         .stall_ms = (uint32_t)(set->stall_timeout_s * 1000),
         .measure = s->measures || set->stats || set->trace != NULL,
+        .measure_speed = s->predicts,
         .trace_layers = set->trace != NULL && set->trace_layers,
         .shuffle_blocks = set->shuffle_blocks,
         .shuffle_seed = set->shuffle_seed,

@@ -24,6 +24,7 @@ struct session {
     uint32_t n_prompts;
     bool tokens_only; /* the front's to set: it will not ask for LINE_SCORES */
     bool measures;    /* the front's to set: it reads the line's statistics and reports by itself */
+    bool predicts;    /* the front's to set: it wants line_planner() */
     struct link *link; /* the starter's */
     struct line *line;
     FILE *trace; /* --trace, until it is written */

@@ -22,12 +22,17 @@ enum {
 
 /* ---- what is needed ---- */
 
+static uint32_t most_stages(const struct capacity_wish *w)
+{
+    return w->n_stages_max > w->n_stages ? w->n_stages_max : w->n_stages;
+}
+
 /* settle_rows() - a batch holds a chunk of prompts and a row of each sequence; no line has more
  * than all positions to work on. */
 static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint32_t n_seqs)
 {
     uint64_t rows = w->chunk;
-    if (rows == 0) rows = scheduler_chunk_max(w->n_stages, (uint64_t)n_ctx * n_seqs) + n_seqs;
+    if (rows == 0) rows = scheduler_chunk_max(most_stages(w), (uint64_t)n_ctx * n_seqs) + n_seqs;
     if (w->chunk == 0 && rows > ROWS_MAX_DEFAULT) rows = ROWS_MAX_DEFAULT;
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
@@ -54,7 +59,7 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
     *out = (struct line_limits){.n_ctx = n_ctx,
                                 .n_seqs = n_seqs,
                                 .rows_max = settle_rows(w, n_ctx, n_seqs),
-                                .credits = w->n_stages + 1,
+                                .credits = most_stages(w) + 1,
                                 .kv = w->kv};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
@@ -71,8 +76,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
     return ERR_NONE;
 }
 
-struct footprint capacity_need(const struct model *m, struct layer_range range,
-                               const struct line_limits *l)
+struct footprint capacity_working(const struct model *m, struct layer_range range,
+                                  const struct line_limits *l)
 {
     struct stage_sizes sizes = {.is_first = range.first == 0,
                                 .is_last = range.end == m->hp.n_layer,
@@ -81,8 +86,16 @@ struct footprint capacity_need(const struct model *m, struct layer_range range,
                                 .rows_max = l->rows_max,
                                 .wanted_max = l->wanted_max,
                                 .credits = l->credits};
-    struct footprint f = model_footprint(m, range, l);
+    struct footprint f = model_working_bytes(m, range, l);
     f.buffers += stage_frame_bytes(&sizes) + stage_score_bytes(&sizes);
+    return f;
+}
+
+struct footprint capacity_need(const struct model *m, struct layer_range range,
+                               const struct line_limits *l)
+{
+    struct footprint f = capacity_working(m, range, l);
+    f.weights = plan_stage_bytes(m, range);
     return f;
 }
 
@@ -135,6 +148,17 @@ static bool share_bound(const struct msg_hello *a, const struct msg_hello *b, en
     if (kind == BOUND_PROCESS) return same_process(a, b);
     if (strcmp(a->host, b->host) != 0) return false;
     return kind == BOUND_HOST || (b->cgroup_bytes > 0 && strcmp(a->cgroup, b->cgroup) == 0);
+}
+
+uint64_t capacity_share(const struct msg_hello *const *hellos, uint32_t n, uint32_t i)
+{
+    uint64_t least = UINT64_MAX;
+    for (enum bound_kind kind = 0; kind < BOUND_KINDS; kind++) {
+        uint64_t bytes = bound_of(hellos[i], kind).bytes, sharers = 0;
+        for (uint32_t k = 0; k < n; k++) sharers += share_bound(hellos[i], hellos[k], kind);
+        if (bytes > 0 && sharers > 0 && bytes / sharers < least) least = bytes / sharers;
+    }
+    return least;
 }
 
 /* A limit that is too tight: for the worker of a stage and all who share it. */

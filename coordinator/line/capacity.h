@@ -12,6 +12,7 @@
 struct capacity_wish {
     const struct model *model;
     uint32_t n_stages;
+    uint32_t n_stages_max;  /* that the sizes shall do for, where some may still be left out; 0: n_stages */
     uint32_t n_ctx;         /* positions of a sequence; 0: a default */
     uint32_t n_ctx_min;     /* below so many the work would fail; 0: unknown */
     uint32_t n_seqs, chunk; /* chunk 0: a default */
@@ -31,11 +32,18 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
 enum { CAPACITY_PROGRAM_BYTES = 16 << 20, CAPACITY_ADVICE_BYTES = 2 * CAPACITY_PROGRAM_BYTES };
 struct footprint capacity_need(const struct model *m, struct layer_range range,
                                const struct line_limits *l);
+/* capacity_working() - the same without weights, as model_working_bytes(). */
+struct footprint capacity_working(const struct model *m, struct layer_range range,
+                                  const struct line_limits *l);
 uint64_t capacity_total(const struct footprint *f);
 
 /* capacity_bound() - the least of what a worker may have, were it alone on its host, and the name
  * of the limit, which lives as long as h; UINT64_MAX and "no limit" where none is known. */
 uint64_t capacity_bound(const struct msg_hello *h, const char **name);
+
+/* capacity_share() - what worker i of n may have, when those that share a limit share it evenly;
+ * UINT64_MAX where none is known. */
+uint64_t capacity_share(const struct msg_hello *const *hellos, uint32_t n, uint32_t i);
 
 /* capacity_check() - may every worker have what its range needs? Workers of one host share its
  * memory, those of one control group its limit, stages of one process its ulimit. hellos

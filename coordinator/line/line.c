@@ -4,6 +4,7 @@
 #include "coordinator/line/capacity.h"
 #include "coordinator/line/journal.h"
 #include "coordinator/line/line_state.h"
+#include "coordinator/line/measure.h"
 #include "coordinator/line/overlap.h"
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/roster.h"
@@ -35,6 +36,9 @@ struct line {
     uint32_t n_stages;
     struct layer_range *ranges;
     struct line_stage *stages;
+    struct planner_rank *ranks;  /* of all workers, as measured; NULL: nobody asked */
+    struct layer_range *planned; /* of all workers; empty for those that were left out */
+    struct planner *planner;     /* NULL as ranks */
     struct capacity_wish wish;
     struct line_limits limits;
     enum isa isa;
@@ -50,12 +54,18 @@ struct line {
     bool holds_result;
 };
 
+static bool is_auto(const struct line_config *c)
+{
+    return c->split != NULL && strcmp(c->split, "auto") == 0;
+}
+
 /* settle_limits() - the sizes of this line. */
 static int settle_limits(struct line *ln, const struct line_config *c, struct err *err)
 {
     uint32_t n_ctx_train = c->model->hp.n_ctx_train;
     ln->wish = (struct capacity_wish){.model = c->model,
                                       .n_stages = ln->n_stages,
+                                      .n_stages_max = ln->n_stages,
                                       .n_ctx = c->n_ctx,
                                       .n_ctx_min = c->n_ctx_min,
                                       .n_seqs = c->n_seqs,
@@ -106,17 +116,11 @@ static int check_hellos(struct line *ln, struct err *err)
     return ERR_NONE;
 }
 
-/* stage_threads() - a bound rank has its CPUs for itself; the others of a host share what there is. */
-static uint32_t stage_threads(struct line *ln, uint32_t stage)
+/* rank_of_stage() - before the first stage and behind the last one is the coordinator. */
+static uint32_t rank_of_stage(const struct line *ln, int64_t stage)
 {
-    const struct member *m = roster_at(ln->roster, stage);
-    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
-    uint32_t sharers = 0;
-    for (uint32_t i = 0; i < ln->n_stages; i++) {
-        const struct member *o = roster_at(ln->roster, i);
-        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
-    }
-    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
+    if (stage < 0 || stage >= (int64_t)ln->n_stages) return 0;
+    return (uint32_t)roster_at(ln->roster, (uint32_t)stage)->rank;
 }
 
 static int send_load(struct line *ln, uint32_t stage, const struct line_config *c, struct err *err)
@@ -138,10 +142,12 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .rows_max = lim->rows_max,
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
-                                      .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
+                                      .threads = c->threads > 0 ? c->threads : roster_threads(ln->roster, stage),
                                       .trace_layers = c->trace_layers,
                                       .coordinator_pid = (uint32_t)getpid(),
-                                      .coordinator_host = roster_host(ln->roster)}};
+                                      .coordinator_host = roster_host(ln->roster),
+                                      .from_rank = rank_of_stage(ln, (int64_t)stage - 1),
+                                      .to_rank = rank_of_stage(ln, (int64_t)stage + 1)}};
     memcpy(load.u.load.n_blocks, lim->n_blocks, sizeof lim->n_blocks);
     return roster_send(ln->roster, stage, &load, err);
 }
@@ -161,6 +167,52 @@ static int note_stages(struct line *ln, struct err *err)
             .bytes = {m->ready.weight_bytes, m->ready.kv_bytes, m->ready.buffer_bytes},
             .load_ns = m->ready.load_ns};
     }
+    return ERR_NONE;
+}
+
+/* ---- by speed ---- */
+
+/* measure_line() - all ranks, and a planner that knows them. */
+static int measure_line(struct line *ln, const struct line_config *c, struct err *err)
+{
+    struct plan_model_work work;
+    const struct layer_range all = {0, ln->model->hp.n_layer};
+    const uint32_t n = ln->n_stages;
+    ln->ranks = calloc(n, sizeof *ln->ranks);
+    ln->planned = calloc(n, sizeof *ln->planned);
+    CHECK(ln->ranks != NULL && ln->planned != NULL, err, ERR_MEMORY, "no memory for the plan");
+    TRY(plan_work_read(&work, ln->model, c->kv, err));
+    const struct measure_wish wish = {.format = work.main_format,
+                                      .weight_bytes = plan_stage_bytes(ln->model, all),
+                                      .threads = c->threads};
+    plan_work_free(&work);
+    TRY(measure_ranks(ln->roster, ln->link, &wish, &planner_usual, ln->ranks, err));
+    for (uint32_t i = 0; i < n; i++)
+        log_line(LOG_INFO, "worker %d @%s: reads weights at %.1f GB/s, computes %.0f GOP/s",
+                 roster_at(ln->roster, i)->rank, ln->ranks[i].host, ln->ranks[i].speed.read_bytes_s * 1e-9,
+                 ln->ranks[i].speed.ops_s * 1e-9);
+    if (ln->ranges != NULL) memcpy(ln->planned, ln->ranges, n * sizeof *ln->planned);
+    return planner_open(&ln->planner, &ln->wish, ln->ranks, n, err);
+}
+
+/* split_by_speed() - the best cut; ranks without a part in it leave the line. */
+static int split_by_speed(struct line *ln, struct err *err)
+{
+    const uint32_t n = ln->n_stages;
+    TRY(planner_split(ln->planner, ln->planned, err));
+    ln->ranges = calloc(n, sizeof *ln->ranges);
+    CHECK(ln->ranges != NULL, err, ERR_MEMORY, "no memory for the plan");
+    uint32_t stage = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct member *m = roster_at(ln->roster, stage);
+        if (ln->planned[i].end > ln->planned[i].first) {
+            ln->ranges[stage++] = ln->planned[i];
+            continue;
+        }
+        log_line(LOG_WARN, "worker %d @%s is left out: it would only slow the line", m->rank, m->host);
+        roster_leave_out(ln->roster, stage);
+    }
+    ln->n_stages = ln->wish.n_stages = stage;
     return ERR_NONE;
 }
 
@@ -189,17 +241,17 @@ static int check_memory(struct line *ln, struct err *err)
     return rc;
 }
 
-/* hello, plan, check, load, ready */
+/* hello, measure, plan, check, load, ready. What can be refused without the workers is refused first. */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
-    TRY(settle_split(ln, c, err));
+    if (!is_auto(c)) TRY(settle_split(ln, c, err));
     TRY(settle_limits(ln, c, err));
     TRY(roster_await(ln->roster, ROSTER_HELLO, NULL, NULL, err));
     TRY(check_hellos(ln, err));
+    ln->isa = roster_isa(ln->roster);
+    if (is_auto(c) || c->measure_speed) TRY(measure_line(ln, c, err));
+    if (is_auto(c)) TRY(split_by_speed(ln, err));
     TRY(check_memory(ln, err));
-    ln->isa = ISA_COUNT - 1;
-    for (uint32_t i = 0; i < ln->n_stages; i++)
-        if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
     for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
@@ -232,6 +284,7 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
                                   .n_kv_classes = hp->n_kv_classes,
                                   .tables = ln->tables};
     TRY(scheduler_open(&ln->scheduler, &sc, err));
+    link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1), (int)rank_of_stage(ln, 0));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
                        frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
     struct flight_limits flights = scheduler_limits(ln->scheduler);
@@ -484,6 +537,12 @@ const struct line_stage *line_stage_at(const struct line *ln, uint32_t stage)
     return &ln->stages[stage];
 }
 
+struct planner *line_planner(struct line *ln, const struct layer_range **ranges)
+{
+    *ranges = ln->planned;
+    return ln->planner;
+}
+
 enum isa line_isa(const struct line *ln)
 {
     return ln->isa;
@@ -538,20 +597,11 @@ int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err)
     return ERR_NONE;
 }
 
-/* A worker takes part as soon as it has read the message, which it holds until the end. */
 int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
 {
-    size_t sizes[LINK_RAW_SIZES_MAX];
-    BUG_IF(n > LINK_RAW_SIZES_MAX, "more sizes of raw messages than there may be");
-    for (uint32_t i = 0; i < n; i++) sizes[i] = bytes[i];
     release_result(ln);
     TRY(land_all(ln, err));
-    const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_probe(ln->roster, i, &probe, err));
-    TRY(link_raw_pingpong(ln->link, sizes, n, rounds, us, err));
-    roster_excuse(ln->roster);
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(roster_await_probed(ln->roster, i, err));
-    return ERR_NONE;
+    return roster_raw_hops(ln->roster, bytes, n, rounds, us, err);
 }
 
 /* tell_costs() - what decided the chunk. */
@@ -590,6 +640,9 @@ void line_close(struct line *ln)
     cost_model_close(ln->costs);
     roster_close(ln->roster);
     journal_close(ln->journal);
+    planner_close(ln->planner);
+    free(ln->ranks);
+    free(ln->planned);
     free(ln->events);
     free(ln->stages);
     free(ln->ranges);

@@ -8,6 +8,7 @@
 #ifndef TANDEM_COORDINATOR_LINE_LINE_H
 #define TANDEM_COORDINATOR_LINE_LINE_H
 
+#include "coordinator/line/planner.h"
 #include "coordinator/sample/sampler.h"
 #include "engine/isa.h"
 #include "engine/model.h"
@@ -24,7 +25,7 @@ enum { STALL_MS_DEFAULT = 4500 }; /* named within 5 s */
 
 struct line_config {
     const struct model *model; /* outlives the line */
-    const char *split;         /* "3,3,2" or NULL: by bytes */
+    const char *split;         /* "3,3,2"; "auto": by measured speed, which may leave workers out; NULL: by bytes */
     uint32_t n_ctx;            /* positions of one sequence; 0: what the model was trained for */
     uint32_t n_ctx_min;        /* the work needs so many at least, for advice where n_ctx does not fit; 0: unknown */
     uint32_t n_seqs;           /* sequences in the line at once; more requests wait their turn */
@@ -36,6 +37,7 @@ struct line_config {
     enum kv_format kv;
     enum matmul_choice matmul;
     uint32_t stall_ms;  /* a worker that is silent for so long has stalled; 0: STALL_MS_DEFAULT */
+    bool measure_speed; /* measure all workers and hops before loading: line_planner */
     bool measure;      /* keep the account of every batch and compare clocks: line_stats, the trace */
     bool trace_layers; /* and when each layer began; costs a little time in each layer */
     bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */
@@ -122,6 +124,10 @@ uint32_t line_stage_count(const struct line *ln);
 const struct line_stage *line_stage_at(const struct line *ln, uint32_t stage);
 enum isa line_isa(const struct line *ln);
 uint32_t line_n_ctx(const struct line *ln);
+
+/* line_planner() - what is known of the workers' speed, for predictions: of config.measure_speed or split "auto"; else
+ * NULL. *ranges: of all workers, empty for those that were left out. Both live as long as the line. */
+struct planner *line_planner(struct line *ln, const struct layer_range **ranges);
 
 struct line_counts {
     uint64_t batches, rows, prompt_tokens, tokens; /* prompt_tokens: computed, and not for the second time */

@@ -21,12 +21,16 @@ enum {
     ABSENCE_MS = 1000, /* the coordinator itself was away: nobody is to blame for that time */
 };
 
+#define NO_STAGE UINT32_MAX
+
 struct roster {
     struct link *link;
     struct journal *journal;
     struct codec *codec;
     uint32_t n;
-    struct member *members;
+    struct member *members; /* [n] by rank */
+    uint32_t n_stages;
+    struct member **stages; /* [n_stages] those with a part in the line */
     char host[256];
     uint32_t stall_ms;
     unsigned dumps_seen; /* see engine/state_dump */
@@ -82,8 +86,10 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
     r->journal = journal;
     r->stall_ms = stall_ms > 0 ? stall_ms : STALL_MS_DEFAULT;
     r->n = (uint32_t)link_size(l) - 1;
+    r->n_stages = r->n;
     r->members = calloc(r->n, sizeof *r->members);
-    int rc = r->members != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
+    r->stages = calloc(r->n, sizeof(struct member *));
+    int rc = r->members != NULL && r->stages != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
                                 : err_set(err, ERR_MEMORY, "no memory for %u workers", r->n);
     if (rc != ERR_NONE) {
         roster_close(r);
@@ -94,6 +100,8 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
     for (uint32_t i = 0; i < r->n; i++) {
         r->members[i].rank = (int)i + 1;
         r->members[i].heard_ns = r->opened_ns;
+        r->members[i].stage = i;
+        r->stages[i] = &r->members[i];
     }
     *out = r;
     return ERR_NONE;
@@ -104,6 +112,7 @@ void roster_close(struct roster *r)
     if (r == NULL) return;
     codec_close(r->codec);
     free(r->members);
+    free(r->stages);
     free(r);
 }
 
@@ -114,12 +123,42 @@ const char *roster_host(const struct roster *r)
 
 uint32_t roster_size(const struct roster *r)
 {
-    return r->n;
+    return r->n_stages;
 }
 
 struct member *roster_at(struct roster *r, uint32_t index)
 {
-    return &r->members[index];
+    return r->stages[index];
+}
+
+uint32_t roster_threads(struct roster *r, uint32_t index)
+{
+    const struct member *m = r->stages[index];
+    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
+    uint32_t sharers = 0;
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        const struct member *o = r->stages[i];
+        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
+    }
+    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
+}
+
+enum isa roster_isa(struct roster *r)
+{
+    uint32_t isa = ISA_COUNT - 1;
+    for (uint32_t i = 0; i < r->n_stages; i++)
+        if (r->stages[i]->hello.isa < isa) isa = r->stages[i]->hello.isa;
+    return (enum isa)isa;
+}
+
+void roster_leave_out(struct roster *r, uint32_t index)
+{
+    r->stages[index]->stage = NO_STAGE;
+    r->n_stages--;
+    for (uint32_t i = index; i < r->n_stages; i++) {
+        r->stages[i] = r->stages[i + 1];
+        r->stages[i]->stage = i;
+    }
 }
 
 static void name_member(const struct member *m, struct err *err)
@@ -159,7 +198,7 @@ static void note_hello(struct member *m, const struct msg_hello *hello)
 
 static void note_beat(struct roster *r, struct member *m, const struct msg_heartbeat *beat)
 {
-    journal_note(r->journal, (uint32_t)m->rank - 1, beat);
+    if (m->stage != NO_STAGE) journal_note(r->journal, m->stage, beat);
     m->beat = *beat;
     m->beat.accounts = NULL;
     m->beat.marks = NULL;
@@ -306,12 +345,12 @@ int roster_await(struct roster *r, enum roster_answer answer,
         TRY(roster_poll(r, err));
         uint32_t n_answered = 0;
         uint64_t done = 0, total = 0;
-        for (uint32_t i = 0; i < r->n; i++) {
-            n_answered += r->members[i].answered[answer];
-            done += r->members[i].beat.done;
-            total += r->members[i].beat.total;
+        for (uint32_t i = 0; i < r->n_stages; i++) {
+            n_answered += r->stages[i]->answered[answer];
+            done += r->stages[i]->beat.done;
+            total += r->stages[i]->beat.total;
         }
-        if (n_answered == r->n) return ERR_NONE;
+        if (n_answered == r->n_stages) return ERR_NONE;
         if (on_load != NULL && total > 0) on_load(ctx, done, total);
         link_wait(r->link, 50000);
     }
@@ -319,7 +358,7 @@ int roster_await(struct roster *r, enum roster_answer answer,
 
 int roster_send(struct roster *r, uint32_t index, const struct message *m, struct err *err)
 {
-    int rank = r->members[index].rank;
+    int rank = r->stages[index]->rank;
     size_t capacity, len;
     uint8_t *frame;
     while ((frame = link_send_begin(r->link, LINK_CONTROL, rank, &capacity)) == NULL) {
@@ -333,7 +372,7 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
 int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err)
 {
     enum { ROUNDS = 16 };
-    struct member *m = &r->members[index];
+    struct member *m = r->stages[index];
     bool same_host = strcmp(m->host, r->host) == 0;
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t asked = now_ns();
@@ -351,13 +390,13 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
 
 int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err)
 {
-    r->members[index].is_probed = false;
+    r->stages[index]->is_probed = false;
     return roster_send(r, index, &(struct message){.type = MESSAGE_PROBE, .u.probe = *probe}, err);
 }
 
 int roster_await_probed(struct roster *r, uint32_t index, struct err *err)
 {
-    while (!r->members[index].is_probed) {
+    while (!r->stages[index]->is_probed) {
         link_wait(r->link, 1000);
         TRY(roster_poll(r, err));
     }
@@ -370,10 +409,39 @@ void roster_excuse(struct roster *r)
     for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns = r->polled_ns;
 }
 
+/* ping_all() - table [link_size][n]. A worker takes part as soon as it has read the message, which it holds until the
+ * end. */
+static int ping_all(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *table, struct err *err)
+{
+    size_t sizes[LINK_RAW_SIZES_MAX];
+    BUG_IF(n > LINK_RAW_SIZES_MAX, "more sizes of raw messages than there may be");
+    for (uint32_t i = 0; i < n; i++) sizes[i] = bytes[i];
+    const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
+    for (uint32_t i = 0; i < r->n_stages; i++) TRY(roster_probe(r, i, &probe, err));
+    TRY(link_raw_pingpong(r->link, sizes, n, rounds, table, err));
+    roster_excuse(r);
+    for (uint32_t i = 0; i < r->n_stages; i++) TRY(roster_await_probed(r, i, err));
+    return ERR_NONE;
+}
+
+int roster_raw_hops(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
+{
+    double *table = calloc((size_t)link_size(r->link) * n, sizeof *table);
+    CHECK(table != NULL, err, ERR_MEMORY, "no memory for the latencies of %u sizes", n);
+    int rc = ping_all(r, bytes, n, rounds, table, err);
+    for (uint32_t hop = 0; hop <= r->n_stages; hop++) {
+        const int from = hop == 0 ? 0 : r->stages[hop - 1]->rank;
+        memcpy(us + (size_t)hop * n, table + (size_t)from * n, n * sizeof *us);
+    }
+    free(table);
+    return rc;
+}
+
 void roster_stop(struct roster *r, uint64_t idle_ns)
 {
     const struct message stop = {.type = MESSAGE_STOP, .u.stop = {.idle_ns = idle_ns}};
     for (uint32_t i = 0; i < r->n; i++) {
+        if (r->members[i].stage == NO_STAGE) r->members[i].answered[ROSTER_REPORT] = true; /* has none */
         size_t capacity, len;
         uint8_t *frame = link_send_begin(r->link, LINK_CONTROL, r->members[i].rank, &capacity);
         if (frame == NULL || codec_pack(r->codec, &stop, 0, 0, frame, capacity, &len, NULL) != ERR_NONE) continue;

@@ -5,6 +5,7 @@
 #define TANDEM_COORDINATOR_LINE_ROSTER_H
 
 #include "coordinator/line/journal.h"
+#include "engine/isa.h"
 #include "engine/model.h"
 #include "proto/link.h"
 #include "proto/message.h"
@@ -23,6 +24,7 @@ struct member {
     bool is_probed;            /* the latest PROBE is answered, by: */
     struct msg_probed probed;
     uint64_t heard_ns;
+    uint32_t stage; /* its index in the roster */
     bool has_range;
     struct layer_range range;
     char host[256], version[64], family[64], cgroup[256], ulimit[32];
@@ -38,8 +40,18 @@ void roster_close(struct roster *r); /* NULL is allowed */
 /* roster_host() - the coordinator's own host; lives as long as the roster. */
 const char *roster_host(const struct roster *r);
 
+/* Those who have a part in the line, in its order: at first all, by rank. */
 uint32_t roster_size(const struct roster *r);
-struct member *roster_at(struct roster *r, uint32_t index); /* 0: rank 1 */
+struct member *roster_at(struct roster *r, uint32_t index);
+
+/* After all have said HELLO. roster_threads() - a bound rank has its CPUs for itself; the others of a
+ * host share what there is. roster_isa() - the best instruction set that all have. */
+uint32_t roster_threads(struct roster *r, uint32_t index);
+enum isa roster_isa(struct roster *r);
+
+/* roster_leave_out() - this one has no part in the line: the others close up. It is looked after as
+ * they are, and told to stop with them. Before anybody is asked to load. */
+void roster_leave_out(struct roster *r, uint32_t index);
 
 /* roster_poll() - take what came in, and look after everybody.
  * Returns ERR_RANK (a worker reported an error, with its code in its place; or one is dead), ERR_STALL (one was silent
@@ -62,6 +74,11 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
 int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err);
 int roster_await_probed(struct roster *r, uint32_t index, struct err *err);
 void roster_excuse(struct roster *r);
+
+/* roster_raw_hops() - what link_raw_pingpong() says of those with a part in the line: us
+ * [roster_size + 1][n], hop i ends at stage i, the last one at the coordinator. */
+int roster_raw_hops(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us,
+                    struct err *err);
 
 /* roster_stop() - STOP to everybody, as far as they can be reached. idle_ns: how long the line has had no request. */
 void roster_stop(struct roster *r, uint64_t idle_ns);

@@ -340,13 +340,18 @@ static void put_fetches(struct scheduler *sc, struct flight *f)
     }
 }
 
+uint32_t scheduler_groups(uint32_t n_stages, uint32_t n_decoding)
+{
+    uint32_t groups = (n_decoding + SCHEDULER_GROUP_ROWS - 1) / SCHEDULER_GROUP_ROWS;
+    return groups < n_stages ? groups : n_stages;
+}
+
 static void put_decode_rows(struct scheduler *sc, struct flight *f, uint32_t decode_in_air)
 {
     uint32_t n_decoding = 0, n_seqs = sc->config.n_seqs;
     for (uint32_t slot = 0; slot < n_seqs; slot++)
         n_decoding += sc->slots[slot] != NULL && sc->slots[slot]->state == SEQUENCE_DECODE;
-    uint32_t groups = (n_decoding + SCHEDULER_GROUP_ROWS - 1) / SCHEDULER_GROUP_ROWS;
-    if (groups > sc->config.n_stages) groups = sc->config.n_stages;
+    uint32_t groups = scheduler_groups(sc->config.n_stages, n_decoding);
     if (decode_in_air >= groups) return;
     uint32_t share = (n_decoding + groups - 1) / groups;
     for (uint32_t i = 0; i < n_seqs && f->n_rows < share; i++) {

@@ -20,6 +20,9 @@ enum { SCHEDULER_GROUP_ROWS = 8 };
  * leave something to do for every stage. waiting: prompt rows that wait at most. */
 uint64_t scheduler_chunk_max(uint32_t n_stages, uint64_t waiting);
 
+/* scheduler_groups() - batches under way at once, where so many sequences decode. */
+uint32_t scheduler_groups(uint32_t n_stages, uint32_t n_decoding);
+
 struct scheduler;
 
 struct scheduler_config {

@@ -11,7 +11,7 @@ header=table,version,model,ranks
 header=$header,rank,host,isa,threads,layers,weight_bytes,kv_bytes,rss_bytes,load_s
 header=$header,compute_s,wait_s,send_s,control_s,idle_s,other_s,wall_s
 header=$header,from,to,bytes,us_median,us_p99,raw_mpi_us
-header=$header,kind,n,seqs,tok_s_median,tok_s_min,tok_s_max,ttft_ms,bubble,read_gb_s
+header=$header,kind,n,seqs,tok_s_median,tok_s_min,tok_s_max,ttft_ms,bubble,predicted_tok_s,read_gb_s
 
 # bench RANKS OPTION... - a short one, into $work/bench.json and $work/bench.csv; 0 ranks: without mpirun.
 bench() {

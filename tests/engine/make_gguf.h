@@ -131,9 +131,9 @@ static inline void make_gguf_end(struct make_gguf *g)
     unlink(g->path);
 }
 
-/* A llama model. n_head_kv 0: no such key. */
+/* A llama model. n_head_kv 0: no such key. n_ctx 0: 128. */
 struct make_llama {
-    uint32_t n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab, format;
+    uint32_t n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab, n_ctx, format;
     const uint32_t *layer_ff; /* [n_layer] in place of n_ff, or NULL */
     bool tied, fused, biases, rope_freqs;
 };
@@ -142,7 +142,7 @@ static inline void make_llama_keys(struct make_gguf *g, const struct make_llama 
 {
     make_str(g, "general.architecture", "llama");
     make_u32(g, "llama.block_count", s->n_layer);
-    make_u32(g, "llama.context_length", 128);
+    make_u32(g, "llama.context_length", s->n_ctx != 0 ? s->n_ctx : 128);
     make_u32(g, "llama.embedding_length", s->n_embd);
     make_u32(g, "llama.vocab_size", s->n_vocab);
     make_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);

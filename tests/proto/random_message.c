@@ -149,6 +149,8 @@ static void any_load(struct random_store *r, struct msg_load *m)
     m->trace_layers = below(r, 2);
     m->coordinator_pid = below(r, 1 << 30);
     m->coordinator_host = any_text(r, 0);
+    m->from_rank = below(r, MESSAGE_RANKS_MAX);
+    m->to_rank = below(r, MESSAGE_RANKS_MAX);
 }
 
 static void any_heartbeat(struct random_store *r, struct msg_heartbeat *m)
@@ -176,7 +178,13 @@ static void any_heartbeat(struct random_store *r, struct msg_heartbeat *m)
 static void any_probe(struct random_store *r, struct msg_probe *m)
 {
     *m = (struct msg_probe){.bytes = r->sizes, .n_bytes = below(r, LINK_RAW_SIZES_MAX + 1)};
-    if (m->n_bytes > 0) m->rounds = 1 + below(r, LINK_RAW_ROUNDS_MAX);
+    if (m->n_bytes > 0)
+        m->rounds = 1 + below(r, LINK_RAW_ROUNDS_MAX);
+    else
+        m->threads = below(r, 65536);
+    m->format = (uint32_t)any_number(r);
+    m->isa = below(r, ISA_COUNT);
+    m->weight_bytes = any_number(r);
     for (uint32_t i = 0; i < m->n_bytes; i++) r->sizes[i] = 1 + below(r, INT32_MAX);
 }
 
@@ -227,7 +235,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         any_probe(r, &out->u.probe);
         break;
     case MESSAGE_PROBED:
-        out->u.probed.read_bytes_s = n[0];
+        out->u.probed = (struct msg_probed){n[0], n[1]};
         break;
     case MESSAGE_CLOCK:
         out->u.clock = (struct msg_clock){n[0], n[1]};
@@ -335,7 +343,8 @@ static bool same_heartbeat(const struct msg_heartbeat *a, const struct msg_heart
 
 static bool same_probe(const struct msg_probe *a, const struct msg_probe *b)
 {
-    return a->n_bytes == b->n_bytes && a->rounds == b->rounds &&
+    return a->n_bytes == b->n_bytes && a->rounds == b->rounds && a->threads == b->threads &&
+           a->format == b->format && a->isa == b->isa && a->weight_bytes == b->weight_bytes &&
            same_bytes(a->bytes, b->bytes, a->n_bytes * sizeof *a->bytes);
 }
 
@@ -368,7 +377,8 @@ bool same_message(const struct message *a, const struct message *b)
     case MESSAGE_PROBE:
         return same_probe(&a->u.probe, &b->u.probe);
     case MESSAGE_PROBED:
-        return a->u.probed.read_bytes_s == b->u.probed.read_bytes_s;
+        return a->u.probed.read_bytes_s == b->u.probed.read_bytes_s &&
+               a->u.probed.ops_s == b->u.probed.ops_s;
     case MESSAGE_CLOCK:
         return same_bytes(&a->u.clock, &b->u.clock, sizeof a->u.clock);
     case MESSAGE_BATCH:

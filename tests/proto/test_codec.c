@@ -186,6 +186,8 @@ static const struct {
     {MESSAGE_PROBE, 2, {0x10, 1}, "PROBE.rounds is 1, want 0"},
     {MESSAGE_PROBE, 3, {0x0a, 1, 9}, "PROBE.rounds is 0, want 1 to 10000"},
     {MESSAGE_PROBE, 5, {0x0a, 1, 0, 0x10, 1}, "PROBE.bytes is 0, want 1 to 2147483647"},
+    {MESSAGE_PROBE, 7, {0x0a, 1, 9, 0x10, 1, 0x18, 2}, "PROBE.threads is 2, want 0"},
+    {MESSAGE_PROBE, 2, {0x28, 100}, "PROBE.isa is 100"},
     {MESSAGE_BATCH, 0, {0}, "BATCH.id is 0"},
     {MESSAGE_BATCH, 4, {0x08, 1, 0x10, 2}, "BATCH.release_before is 2"},
     {MESSAGE_BATCH, 5, {0x08, 1, 0x1a, 1, 7}, "BATCH.seq has 0 entries, want 1"},

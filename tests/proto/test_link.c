@@ -548,6 +548,35 @@ static void a_frame_larger_than_agreed_is_refused(void **state)
     link_close(links[0], false);
 }
 
+/* The way between ranks is shown by the end-to-end test of plans. */
+static void an_endpoint_that_is_passed_over_has_no_part(void **state)
+{
+    (void)state;
+    struct link *links[3];
+    struct err err = {0};
+    int from;
+    size_t len, capacity;
+    const uint8_t *frame;
+    if (under_mpi) skip();
+    if (link_local_open(links, 3, LINK_IDLE_SLEEP, &err)) fail_msg("%s", err.text);
+    link_set_neighbours(links[0], 2, 2);
+    link_set_neighbours(links[2], 0, 0);
+    for (int i = 0; i < 3; i += 2)
+        assert_int_equal(link_open_data(links[i], 64, 64, 1, 1, &err), ERR_NONE);
+    for (int i = 0; i < 3; i += 2) {
+        memset(link_send_begin(links[i], LINK_DATA, 0, &capacity), i, 64);
+        assert_int_equal(link_send(links[i], LINK_DATA, 0, 10 + (size_t)i, &err), ERR_NONE);
+        assert_int_equal(link_receive(links[2 - i], LINK_DATA, &from, &frame, &len, &err),
+                         ERR_NONE);
+        assert_non_null(frame);
+        assert_int_equal(from, i);
+        assert_int_equal(len, 10 + i);
+        assert_int_equal(frame[0], i);
+        link_receive_done(links[2 - i], LINK_DATA);
+    }
+    for (int i = 0; i < 3; i++) link_close(links[i], false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -561,6 +590,7 @@ int main(void)
         cmocka_unit_test(raw_messages_measure_every_hop),
         cmocka_unit_test(a_frame_beyond_int_max_is_refused),
         cmocka_unit_test(a_frame_larger_than_agreed_is_refused),
+        cmocka_unit_test(an_endpoint_that_is_passed_over_has_no_part),
     };
     under_mpi = link_mpi_launched();
     if (under_mpi) {

@@ -1,0 +1,128 @@
+/* measure - see measure.h. */
+#include "coordinator/line/measure.h"
+
+#include "coordinator/line/capacity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALL_BYTES = 64, LARGE_BYTES = 256 << 10, ROUNDS = 40 };
+
+static bool same_host(const struct member *a, const struct member *b)
+{
+    return strcmp(a->host, b->host) == 0;
+}
+
+/* ---- ranks ---- */
+
+/* turn_of() - how many ranks of its host stand before it. */
+static uint32_t turn_of(struct roster *r, uint32_t index)
+{
+    uint32_t turn = 0;
+    for (uint32_t i = 0; i < index; i++) turn += same_host(roster_at(r, i), roster_at(r, index));
+    return turn;
+}
+
+/* host_share() - of the weights, on the host of a rank. */
+static uint64_t host_share(struct roster *r, uint32_t index, uint64_t bytes)
+{
+    uint64_t sharers = 0, n = roster_size(r);
+    for (uint32_t i = 0; i < n; i++) sharers += same_host(roster_at(r, i), roster_at(r, index));
+    return bytes / n * sharers;
+}
+
+/* measure_turn() - one rank of each host, all at the same time; false in *more: the last turn. */
+static int measure_turn(struct roster *r, const struct measure_wish *wish, uint32_t turn,
+                        struct planner_rank *out, bool *more, struct err *err)
+{
+    *more = false;
+    for (uint32_t i = 0; i < roster_size(r); i++) {
+        const struct msg_probe probe = {.threads = out[i].threads,
+                                        .format = wish->format,
+                                        .isa = roster_isa(r),
+                                        .weight_bytes = host_share(r, i, wish->weight_bytes)};
+        *more |= turn_of(r, i) > turn;
+        if (turn_of(r, i) == turn) TRY(roster_probe(r, i, &probe, err));
+    }
+    for (uint32_t i = 0; i < roster_size(r); i++) {
+        if (turn_of(r, i) != turn) continue;
+        TRY(roster_await_probed(r, i, err));
+        const struct msg_probed *p = &roster_at(r, i)->probed;
+        out[i].speed = (struct plan_speed){(double)p->read_bytes_s, (double)p->ops_s};
+        if (p->read_bytes_s > 0 && p->ops_s > 0) continue;
+        const struct member *m = roster_at(r, i);
+        err_set(err, ERR_PEER, "measured itself and found no speed");
+        err_set_who(err, "worker %d @%.32s", m->rank, m->host);
+        return ERR_PEER;
+    }
+    return ERR_NONE;
+}
+
+/* ---- hops ---- */
+
+static void widen(struct planner_link *known, const struct planner_link *hop)
+{
+    known->us = fmax(known->us, hop->us);
+    known->bytes_s = fmin(known->bytes_s, hop->bytes_s);
+}
+
+/* link_of() - from the times of a small and a large message. */
+static struct planner_link link_of(const double us[2], const struct link_emulation *e)
+{
+    const double more_s = fmax(us[1] - us[0], 1e-3) * 1e-6;
+    struct planner_link hop = {us[0], (LARGE_BYTES - SMALL_BYTES) / more_s};
+    hop.us += (double)e->delay_ns * 1e-3;
+    if (e->rate_bit_s > 0) hop.bytes_s = fmin(hop.bytes_s, (double)e->rate_bit_s / 8);
+    return hop;
+}
+
+/* note_hop() - between two ranks: for each of them its slowest hop of that kind counts. */
+static void note_hop(struct roster *r, uint32_t a, uint32_t b, const struct planner_link *hop,
+                     struct planner_rank *out)
+{
+    const bool is_local = same_host(roster_at(r, a), roster_at(r, b));
+    widen(is_local ? &out[a].local : &out[a].away, hop);
+    widen(is_local ? &out[b].local : &out[b].away, hop);
+}
+
+static int measure_hops(struct roster *r, struct link *l, const struct planner_rank *usual,
+                        struct planner_rank *out, struct err *err)
+{
+    static const uint32_t bytes[2] = {SMALL_BYTES, LARGE_BYTES};
+    const struct planner_link none = {0, INFINITY};
+    const uint32_t n = roster_size(r);
+    const struct link_emulation emulation = link_emulation_of(l);
+    double *us = calloc(((size_t)n + 1) * 2, sizeof *us);
+    CHECK(us != NULL, err, ERR_MEMORY, "no memory for the latencies of %u hops", n + 1);
+    int rc = roster_raw_hops(r, bytes, 2, ROUNDS, us, err);
+    for (uint32_t i = 0; i < n; i++) out[i].away = out[i].local = none;
+    for (uint32_t hop = 1; hop < n && rc == ERR_NONE; hop++) {
+        const struct planner_link link = link_of(us + (size_t)hop * 2, &emulation);
+        note_hop(r, hop - 1, hop, &link, out);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (isinf(out[i].away.bytes_s)) out[i].away = usual->away;
+        if (isinf(out[i].local.bytes_s)) out[i].local = usual->local;
+    }
+    free(us);
+    return rc;
+}
+
+int measure_ranks(struct roster *r, struct link *l, const struct measure_wish *wish,
+                  const struct planner_rank *usual, struct planner_rank *out, struct err *err)
+{
+    const uint32_t n = roster_size(r);
+    const struct msg_hello **hellos = calloc(n, sizeof *hellos);
+    CHECK(hellos != NULL, err, ERR_MEMORY, "no memory to measure %u workers", n);
+    for (uint32_t i = 0; i < n; i++) hellos[i] = &roster_at(r, i)->hello;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (struct planner_rank){.host = roster_at(r, i)->host,
+                                       .threads =
+                                           wish->threads > 0 ? wish->threads : roster_threads(r, i),
+                                       .may = capacity_share(hellos, n, i)};
+    free(hellos);
+    bool more = true;
+    for (uint32_t turn = 0; more; turn++) TRY(measure_turn(r, wish, turn, out, &more, err));
+    return measure_hops(r, l, usual, out, err);
+}

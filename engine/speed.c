@@ -1,0 +1,201 @@
+/* speed - see speed.h. */
+#include "engine/speed.h"
+
+#include "engine/barrier.h"
+#include "engine/kernels/kernels.h"
+
+#include <inttypes.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum {
+    WIDTH = 2048,      /* of a matrix: usual, and whole blocks in every format */
+    ROWS_MANY = 128,   /* of a prompt's batch */
+    MANY_MATRICES = 8, /* are enough where many rows share them */
+    TRIAL_MS = 200,
+    REPORT_MS = 50,
+    HUGE_PAGE = 2 << 20,
+    FILL = 0x11, /* in every format and place a small number: nothing overflows, nothing is 0 */
+};
+
+struct bench {
+    struct kernels kernels;
+    const struct format_kernels *format;
+    uint8_t **weights; /* [n] each [matrix_bytes], apart as a model's tensors are */
+    size_t n, n_out, matrix_bytes;
+    uint32_t threads;
+    float *rows, *scale, *y;
+    int8_t *q8;
+    int32_t *sum;
+    void (*progress)(void *ctx);
+    void *ctx;
+    uint64_t reported_ns;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+/* take() - as engine/weights takes its memory. */
+static void *take(size_t bytes)
+{
+    const size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
+    void *memory = aligned_alloc(align, (bytes + 63) / 64 * 64);
+    if (memory != NULL && align == HUGE_PAGE)
+        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return memory;
+}
+
+/* size_matrices() - as many as fill bytes; where that is less than one, fewer outputs. */
+static void size_matrices(struct bench *b, uint64_t bytes)
+{
+    if (bytes > SPEED_BYTES_MAX) bytes = SPEED_BYTES_MAX;
+    const uint64_t row = model_matrix_bytes(b->format->format, WIDTH, PANEL_ROWS) / PANEL_ROWS;
+    const uint64_t least = (uint64_t)b->threads * PANEL_ROWS;
+    b->n_out = WIDTH;
+    if (bytes < WIDTH * row) b->n_out = bytes / row / PANEL_ROWS * PANEL_ROWS;
+    if (b->n_out < least) b->n_out = least;
+    b->matrix_bytes = b->n_out * row;
+    b->n = bytes > b->matrix_bytes ? bytes / b->matrix_bytes : 1;
+}
+
+/* report() - by the calling thread, where it is due. */
+static void report(struct bench *b)
+{
+    if (b->progress == NULL || now_ns() - b->reported_ns < (uint64_t)REPORT_MS * 1000000U) return;
+    b->progress(b->ctx);
+    b->reported_ns = now_ns();
+}
+
+/* fill() - each thread touches first what it will read. */
+static void fill(struct bench *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+#pragma omp parallel num_threads(b->threads)
+        {
+            const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
+            const size_t from = b->matrix_bytes * id / size, to = b->matrix_bytes * (id + 1) / size;
+            memset(b->weights[i] + from, FILL, to - from);
+        }
+        report(b);
+    }
+    const size_t blocks = (size_t)ROWS_MANY * WIDTH / QUANT_BLOCK;
+    for (size_t i = 0; i < blocks * QUANT_BLOCK; i++) b->rows[i] = 1.0F / (float)(1 + i % 7);
+    b->kernels.quantise(b->rows, blocks, b->q8, b->scale, b->sum);
+}
+
+static int take_all(struct bench *b, struct err *err)
+{
+    const size_t values = (size_t)ROWS_MANY * WIDTH, blocks = values / QUANT_BLOCK;
+    b->weights = calloc(b->n, sizeof *b->weights);
+    bool taken = b->weights != NULL;
+    for (size_t i = 0; i < b->n && taken; i++) {
+        b->weights[i] = take(b->matrix_bytes);
+        taken = b->weights[i] != NULL;
+    }
+    b->rows = take(values * sizeof *b->rows);
+    b->q8 = take(values);
+    b->scale = take(blocks * sizeof *b->scale);
+    b->sum = take(blocks * sizeof *b->sum);
+    b->y = take(ROWS_MANY * b->n_out * sizeof *b->y);
+    CHECK(taken && b->rows != NULL && b->q8 != NULL && b->scale != NULL && b->sum != NULL &&
+              b->y != NULL,
+          err, ERR_MEMORY, "no memory to measure products with %zu bytes of weights",
+          b->n * b->matrix_bytes);
+    fill(b);
+    return ERR_NONE;
+}
+
+static void give_back(struct bench *b)
+{
+    for (size_t i = 0; b->weights != NULL && i < b->n; i++) free(b->weights[i]);
+    free(b->weights);
+    free(b->rows);
+    free(b->q8);
+    free(b->scale);
+    free(b->sum);
+    free(b->y);
+}
+
+/* multiply() - panels [from, to) of a matrix with n_rows rows, cut as a forward pass cuts them. */
+static void multiply(const struct bench *b, const struct panels *w, size_t from, size_t to,
+                     size_t n_rows)
+{
+    const size_t panels = b->kernels.bite_panels, rows = b->kernels.bite_rows;
+    for (size_t p = from; p < to; p += panels)
+        for (size_t r = 0; r < n_rows; r += rows) {
+            const struct activations x = {.f32 = b->rows + r * WIDTH,
+                                          .q8 = b->q8 + r * WIDTH,
+                                          .scale = b->scale + r * WIDTH / QUANT_BLOCK,
+                                          .sum = b->sum + r * WIDTH / QUANT_BLOCK};
+            b->format->matmul(w, p, to - p < panels ? to : p + panels, &x,
+                              n_rows - r < rows ? n_rows - r : rows, b->y + r * b->n_out, b->n_out);
+        }
+}
+
+/* walk() - seconds for n matrices one after the other; all threads meet behind each. */
+static double walk(struct bench *b, size_t n, size_t n_rows)
+{
+    struct barrier barrier;
+    barrier_init(&barrier);
+    const uint64_t begin = now_ns();
+#pragma omp parallel num_threads(b->threads)
+    {
+        const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
+        const size_t count = panels_count(b->n_out);
+        for (size_t i = 0; i < n; i++) {
+            const struct panels w = {.data = b->weights[i], .n_in = WIDTH, .n_out = b->n_out};
+            multiply(b, &w, count * id / size, count * (id + 1) / size, n_rows);
+            if (id == 0) report(b);
+            if (size > 1) barrier_wait(&barrier, (uint32_t)size);
+        }
+    }
+    return (double)(now_ns() - begin) * 1e-9;
+}
+
+/* best_walk() - nothing makes a machine faster than it is, and much makes it slower. */
+static double best_walk(struct bench *b, size_t n, size_t n_rows)
+{
+    double best = walk(b, n, n_rows);
+    for (const uint64_t begin = now_ns(); now_ns() - begin < (uint64_t)TRIAL_MS * 1000000U;) {
+        const double seconds = walk(b, n, n_rows);
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+/* solve() - the two figures of speed.h from the time of one row and of many, for one matrix. */
+static struct plan_speed solve(const struct bench *b, double one_s, double many_s)
+{
+    const double ops = 2.0 * WIDTH * (double)b->n_out;
+    double row_s = (many_s - one_s) / (ROWS_MANY - 1);
+    if (row_s < many_s / ROWS_MANY / 2) row_s = many_s / ROWS_MANY / 2; /* noise */
+    const double read_s = one_s > 2 * row_s ? one_s - row_s : one_s / 2;
+    return (struct plan_speed){.read_bytes_s = (double)b->matrix_bytes / read_s,
+                               .ops_s = ops / row_s};
+}
+
+int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_t threads,
+                  uint64_t bytes, void (*progress)(void *ctx), void *ctx, struct err *err)
+{
+    struct bench b = {.threads = threads, .progress = progress, .ctx = ctx};
+    kernels_init(&b.kernels, isa);
+    kernels_choose_matmul(&b.kernels, MATMUL_AUTO);
+    b.format = kernels_find_format(&b.kernels, format);
+    CHECK(b.format != NULL, err, ERR_UNSUPPORTED, "no kernels for number format %" PRIu32, format);
+    size_matrices(&b, bytes);
+    int rc = take_all(&b, err);
+    if (rc == ERR_NONE) {
+        const size_t many = b.n < MANY_MATRICES ? b.n : MANY_MATRICES;
+        const double one_s = best_walk(&b, b.n, 1) / (double)b.n;
+        *out = solve(&b, one_s, best_walk(&b, many, ROWS_MANY) / (double)many);
+    }
+    give_back(&b);
+    return rc;
+}
