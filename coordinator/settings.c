@@ -37,10 +37,14 @@ static const struct option line_rows[] = {
     {"matmul", 0, OPTION_CHOICE, AT(matmul), .value = "packed|blas|auto",
      .help = "products of f32, f16 and bf16 weights: by our packed kernels, by OpenBLAS (results then "
              "depend on the batch and its chunks), or by what suits the instruction set"},
+    {"kv-tokens", 0, OPTION_U32, AT(kv_tokens), .value = "N", .min = 1, .max = 1U << 30,
+     .unset = "--ctx times the slots",
+     .help = "positions that the cache holds over all sequences; where they want more, the youngest "
+             "wait, with the same results"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
     {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,
-     .unset = "by the number of stages", .help = "rows of a batch at most"},
+     .unset = "by what batches cost the stages", .help = "rows of a batch at most"},
     {"stages", 0, OPTION_U32, AT(stages), .value = "P", .min = 1, .max = STAGES_MAX, .unset = "1",
      .help = "stages inside this process; not under mpirun, where each rank but the first is one"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C|auto", .unset = "by bytes",

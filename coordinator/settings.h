@@ -18,7 +18,7 @@ struct settings {
 
     /* the line */
     uint32_t ctx;                    /* 0: as much as the work needs */
-    uint32_t slots, chunk, threads, stages; /* 0: not given */
+    uint32_t slots, chunk, threads, stages, kv_tokens; /* 0: not given */
     const char *split;
     int kv;   /* enum kv_format */
     int matmul; /* enum matmul_choice */

@@ -1,14 +1,19 @@
 /* isa - see isa.h.
  *
- * Detection asks for the CPU's flags and for the system's consent (XGETBV) at once: the compiler's
- * own run-time library does both behind __builtin_cpu_supports. Tiles need one thing more: Linux grants
- * their state to a process that asks for it. */
+ * Detection asks the CPU (CPUID) and the system, which must save the registers (XGETBV). Tiles need
+ * one thing more: Linux grants their state to a process that asks for it.
+ *
+ * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID; volume 1, 13.3. */
 #include "engine/isa.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,17 +34,65 @@ int isa_find(const char *name)
 }
 
 #if defined(__x86_64__)
-static bool has_avx2(void)
+/* Where the CPU says what it has: leaf and subleaf of CPUID. */
+enum leaf { LEAF_1, LEAF_7, LEAF_7_1, LEAF_COUNT };
+enum reg { EAX, EBX, ECX, EDX, REG_COUNT };
+
+static const struct flag {
+    enum isa isa; /* the first that needs it */
+    enum leaf leaf;
+    enum reg reg;
+    int bit;
+} flags[] = {
+    {ISA_AVX2, LEAF_1, ECX, 12},   /* FMA */
+    {ISA_AVX2, LEAF_1, ECX, 27},   /* OSXSAVE: there is XGETBV */
+    {ISA_AVX2, LEAF_1, ECX, 28},   /* AVX */
+    {ISA_AVX2, LEAF_1, ECX, 29},   /* F16C */
+    {ISA_AVX2, LEAF_7, EBX, 5},    /* AVX2 */
+    {ISA_AVX512, LEAF_7, EBX, 16}, /* AVX512F */
+    {ISA_AVX512, LEAF_7, EBX, 17}, /* AVX512DQ */
+    {ISA_AVX512, LEAF_7, EBX, 30}, /* AVX512BW */
+    {ISA_AVX512, LEAF_7, EBX, 31}, /* AVX512VL */
+    {ISA_AVX512, LEAF_7, ECX, 11}, /* AVX512_VNNI */
+    {ISA_AMX, LEAF_7_1, EAX, 5},   /* AVX512_BF16 */
+    {ISA_AMX, LEAF_7, EDX, 22},    /* AMX-BF16 */
+    {ISA_AMX, LEAF_7, EDX, 24},    /* AMX-TILE */
+    {ISA_AMX, LEAF_7, EDX, 25},    /* AMX-INT8 */
+};
+
+/* Of XCR0, which registers the system saves: XMM and YMM; masks and ZMM; tiles. */
+static const uint64_t saved[ISA_COUNT] = {
+    [ISA_AVX2] = 0x6, [ISA_AVX512] = 0xe6, [ISA_AMX] = 0x600e6};
+
+static uint64_t read_xcr0(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
 }
 
-static bool has_avx512(void)
+/* read_leaves() - all zeros where the CPU does not know one. */
+static void read_leaves(uint32_t leaves[LEAF_COUNT][REG_COUNT])
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
+    static const uint32_t which[LEAF_COUNT][2] = {{1, 0}, {7, 0}, {7, 1}};
+    memset(leaves, 0, LEAF_COUNT * sizeof *leaves);
+    for (int i = 0; i < LEAF_COUNT; i++)
+        __get_cpuid_count(which[i][0], which[i][1], &leaves[i][EAX], &leaves[i][EBX],
+                          &leaves[i][ECX], &leaves[i][EDX]);
+}
+
+/* find_best() - the last one of which, and of those before it, nothing is missing. */
+static enum isa find_best(void)
+{
+    uint32_t leaves[LEAF_COUNT][REG_COUNT];
+    int best = ISA_COUNT - 1;
+    read_leaves(leaves);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if ((leaves[flags[i].leaf][flags[i].reg] >> flags[i].bit & 1) == 0 &&
+            best >= (int)flags[i].isa)
+            best = (int)flags[i].isa - 1;
+    while (best > ISA_GENERIC && (read_xcr0() & saved[best]) != saved[best]) best--;
+    return (enum isa)best;
 }
 
 #if defined(__linux__)
@@ -56,20 +109,10 @@ static bool may_use_tiles(void)
 }
 #endif
 
-static bool has_amx(void)
-{
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-           may_use_tiles();
-}
-
 static enum isa detect_best(void)
 {
-    __builtin_cpu_init();
-    if (has_amx()) return ISA_AMX;
-    if (has_avx512()) return ISA_AVX512;
-    if (has_avx2()) return ISA_AVX2;
-    return ISA_GENERIC;
+    enum isa best = find_best();
+    return best == ISA_AMX && !may_use_tiles() ? ISA_AVX512 : best;
 }
 #else
 static enum isa detect_best(void)
@@ -90,8 +133,8 @@ int isa_detect(enum isa *out, struct err *err)
     CHECK(wanted >= 0, err, ERR_USAGE,
           "TANDEM_ISA=%s is no instruction set: use generic, avx2, avx512 or amx", forced);
     CHECK(wanted <= (int)best, err, ERR_UNSUPPORTED,
-          "TANDEM_ISA=%s: this machine has %s at best; unset it, or choose one that it has",
-          forced, isa_name(best));
+          "TANDEM_ISA=%s: this machine has %s at best; unset it, or choose one that it has", forced,
+          isa_name(best));
     *out = (enum isa)wanted;
     return ERR_NONE;
 }

@@ -68,6 +68,7 @@ int continuation_finish(struct continuation *c, const struct line_event *ev, str
     size_t len;
     c->finish = ev->finish;
     c->finished = true;
+    c->cached = ev->cached;
     if (ev->token >= 0) TRY(token_list_push(&c->ids, ev->token, err));
     if (c->stopped) return ERR_NONE;
     TRY(detokenizer_finish(c->detokenizer, &text, &len, err));

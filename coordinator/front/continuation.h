@@ -19,6 +19,7 @@ struct continuation {
     bool stopped; /* by a stop string */
     bool finished;
     enum line_finish finish;
+    uint32_t cached; /* prompt tokens that were in the cache; once it is finished */
 };
 
 /* continuation_open() - behind prompt[0 .. n_prompt); stops [n_stops] are copied. t must outlive

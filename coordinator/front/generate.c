@@ -49,15 +49,15 @@ static json_t *sequence_json(const struct generation *g, uint32_t i)
     const double text_ms = (double)(q->last_ns - q->first_ns) * 1e-6;
     json_t *seed =
         g->sampling.temperature > 0 ? json_integer((json_int_t)g->sampling.seed) : json_null();
-    return json_pack("{s:I, s:o, s:o, s:o, s:s, s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "index",
-                     (json_int_t)i, "prompt_ids", output_json_ids(prompt->ids, prompt->n), "ids",
-                     output_json_ids(q->said.ids.ids, q->said.ids.n), "text",
-                     output_json_text(q->said.n == 0 ? "" : q->said.text, q->said.n),
-                     "finish_reason", continuation_reason(&q->said), "seed", seed, "timings",
-                     "load_ms", (double)times->load_ns * 1e-6, "prompt_ms", prompt_ms, "text_ms",
-                     text_ms, "prompt_tokens_per_second", rate(prompt->n, prompt_ms),
-                     "text_tokens_per_second",
-                     rate(q->said.ids.n == 0 ? 0 : q->said.ids.n - 1, text_ms));
+    return json_pack(
+        "{s:I, s:o, s:I, s:o, s:o, s:s, s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "index", (json_int_t)i,
+        "prompt_ids", output_json_ids(prompt->ids, prompt->n), "cached_tokens",
+        (json_int_t)q->said.cached, "ids", output_json_ids(q->said.ids.ids, q->said.ids.n), "text",
+        output_json_text(q->said.n == 0 ? "" : q->said.text, q->said.n), "finish_reason",
+        continuation_reason(&q->said), "seed", seed, "timings", "load_ms",
+        (double)times->load_ns * 1e-6, "prompt_ms", prompt_ms, "text_ms", text_ms,
+        "prompt_tokens_per_second", rate(prompt->n, prompt_ms), "text_tokens_per_second",
+        rate(q->said.ids.n == 0 ? 0 : q->said.ids.n - 1, text_ms));
 }
 
 /* show_text() - what is new of the current sequence; then the next ones, as far as they have come.

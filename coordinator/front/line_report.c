@@ -77,6 +77,8 @@ static void print_counts(const struct line *ln, const struct line_counts *c)
             "counts: batches %" PRIu64 ", rows %" PRIu64 ", home %" PRIu64 " bytes for %" PRIu64
             " score rows, overlapped %" PRIu64 "\n",
             c->batches, c->rows, c->home_bytes, c->home_rows, c->overlapped);
+    fprintf(stderr, "cache: %" PRIu64 " prompt tokens were in it, %" PRIu64 " preemptions\n",
+            c->cached_tokens, c->preemptions);
 }
 
 void line_report_print(const struct line *ln, const struct line_times *times, bool verbose)

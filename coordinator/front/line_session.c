@@ -157,6 +157,10 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .n_ctx = n_ctx,
         .n_ctx_min = least_context(s),
         .n_seqs = n_seqs < slots ? n_seqs : slots,
+        .kv_tokens = set->kv_tokens,
+        /* What is not computed cannot be measured; and results through OpenBLAS would depend on
+         * who computed what. */
+        .share_prefixes = !s->measures && set->matmul == MATMUL_PACKED,
         .tokens_only = s->tokens_only,
         .chunk = rows_of_batch(set),
         .threads = set->threads,

@@ -32,7 +32,7 @@ static uint32_t most_stages(const struct capacity_wish *w)
 static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint32_t n_seqs)
 {
     uint64_t rows = w->chunk;
-    if (rows == 0) rows = scheduler_chunk(most_stages(w), (uint64_t)n_ctx * n_seqs) + n_seqs;
+    if (rows == 0) rows = scheduler_chunk_max(most_stages(w), (uint64_t)n_ctx * n_seqs) + n_seqs;
     if (w->chunk == 0 && rows > ROWS_MAX_DEFAULT) rows = ROWS_MAX_DEFAULT;
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
@@ -63,6 +63,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
                                 .kv = w->kv};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
+        uint64_t wished = ((uint64_t)w->kv_tokens + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
+        if (wished > 0 && wished < blocks) blocks = wished;
         CHECK(blocks <= INT32_MAX, err, ERR_CAPACITY,
               "%u sequences of %u tokens are more than a KV cache can number", out->n_seqs, n_ctx);
         out->n_blocks[c] = (uint32_t)blocks;
@@ -308,6 +310,17 @@ static void hint_together(const struct check *c, char hint[HINT_MAX])
         add_hint(hint, "--kv f16 --slots 1 --ctx %u", w.n_ctx);
 }
 
+/* hint_kv_tokens() - a pool that is too small for all sequences, but not for one. */
+static void hint_kv_tokens(const struct check *c, char hint[HINT_MAX])
+{
+    struct capacity_wish w = c->wish;
+    const uint64_t all = (uint64_t)w.n_ctx * w.n_seqs;
+    if (w.n_seqs == 1 || all > UINT32_MAX) return;
+    if (w.kv_tokens == 0) w.kv_tokens = (uint32_t)all;
+    if (shrink(c, &w, &w.kv_tokens, w.n_ctx, KV_BLOCK_POSITIONS))
+        add_hint(hint, "--kv-tokens %u", w.kv_tokens);
+}
+
 /* find_hints() - changes of which each alone is enough; empty when nothing is. */
 static void find_hints(const struct check *c, const struct shortage *s, char hint[HINT_MAX])
 {
@@ -321,6 +334,7 @@ static void find_hints(const struct check *c, const struct shortage *s, char hin
         add_hint(hint, "--ctx %u", w.n_ctx);
     w = c->wish;
     if (shrink(c, &w, &w.n_seqs, 1, 1)) add_hint(hint, "--slots %u", w.n_seqs);
+    hint_kv_tokens(c, hint);
     hint_workers(c, s, hint);
     if (hint[0] == '\0') hint_together(c, hint);
 }

@@ -19,7 +19,7 @@ int flight_open(struct flight *f, const struct flight_limits *lim, struct err *e
     };
     CHECK(f->token != NULL && f->seq != NULL && f->pos != NULL && f->wanted != NULL &&
               f->commands != NULL && f->needs != NULL && f->fetches != NULL && f->heads != NULL &&
-              f->fetch_heads != NULL &&               f->parts != NULL,
+              f->fetch_heads != NULL && f->parts != NULL,
           err, ERR_MEMORY, "no memory for a batch of %u rows", lim->rows_max);
     return ERR_NONE;
 }
@@ -48,7 +48,7 @@ void flight_clear(struct flight *f, uint64_t id)
 {
     f->id = id;
     f->decodes = false;
-    f->begun_ns = f->idle_ns = 0;
+    f->begun_ns = f->idle_ns = f->seen = 0;
     f->n_rows = f->n_wanted = f->n_commands = f->n_fetches = f->n_parts = 0;
     f->n_pairs = f->n_raw_rows = f->n_adjusts = 0;
 }

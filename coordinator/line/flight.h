@@ -1,6 +1,7 @@
 /* flight - one batch on its way through the line: what was put in, and for whom the answers are.
  *
- * Stations: scheduler fills it, pipeline sends it and brings it back, line hands out its answers. */
+ * Stations: scheduler fills it, pipeline sends it and brings it back, line hands out its answers.
+ */
 #ifndef TANDEM_COORDINATOR_LINE_FLIGHT_H
 #define TANDEM_COORDINATOR_LINE_FLIGHT_H
 
@@ -19,21 +20,22 @@ struct flight_head {
 };
 
 struct flight {
-    uint64_t id; /* 0: free */
-    bool decodes; /* holds decode rows */
+    uint64_t id;       /* 0: free */
+    bool decodes;      /* holds decode rows */
     uint64_t begun_ns; /* when filling began */
     uint64_t idle_ns;  /* how long the line had no request before this */
     uint32_t n_rows, n_wanted, n_commands, n_fetches, n_parts;
-    int32_t *token;  /* [rows_max] */
-    uint32_t *seq;   /* [rows_max] */
-    uint32_t *pos;   /* [rows_max] */
-    uint8_t *wanted; /* [rows_max] */
-    struct kv_command *commands; /* [commands_max] */
-    struct score_need *needs;    /* [wanted_max] */
-    struct msg_fetch *fetches;   /* [credits] */
+    uint64_t seen;                   /* positions that its rows see, added up */
+    int32_t *token;                  /* [rows_max] */
+    uint32_t *seq;                   /* [rows_max] */
+    uint32_t *pos;                   /* [rows_max] */
+    uint8_t *wanted;                 /* [rows_max] */
+    struct kv_command *commands;     /* [commands_max] */
+    struct score_need *needs;        /* [wanted_max] */
+    struct msg_fetch *fetches;       /* [credits] */
     struct flight_head *heads;       /* [wanted_max] */
     struct flight_head *fetch_heads; /* [credits] */
-    struct flight_part *parts;   /* [rows_max] */
+    struct flight_part *parts;       /* [rows_max] */
     /* What the answer may take, so that it stays inside the frame. */
     uint32_t n_pairs, n_raw_rows, n_adjusts;
 };

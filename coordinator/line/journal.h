@@ -16,6 +16,7 @@
 struct journal_flight {
     uint64_t id;
     uint32_t rows;
+    uint64_t seen;                   /* positions that its rows see, added up */
     uint32_t sent_bytes, home_bytes; /* of the frames that left and came home */
     bool decodes;                    /* holds rows of sequences that decode */
     bool waited;                     /* the coordinator was waiting when the answer came */

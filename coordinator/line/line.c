@@ -29,7 +29,8 @@ struct line {
     const struct model *model;
     struct journal *journal;
     struct roster *roster;
-    struct block_allocator *blocks[KV_CLASSES_MAX];
+    struct block_tables *tables;
+    struct cost_model *costs;
     struct scheduler *scheduler;
     struct pipeline *pipeline;
     uint32_t n_stages;
@@ -68,6 +69,7 @@ static int settle_limits(struct line *ln, const struct line_config *c, struct er
                                       .n_ctx = c->n_ctx,
                                       .n_ctx_min = c->n_ctx_min,
                                       .n_seqs = c->n_seqs,
+                                      .kv_tokens = c->kv_tokens,
                                       .chunk = c->chunk,
                                       .kv = c->kv,
                                       .tokens_only = c->tokens_only};
@@ -261,20 +263,26 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
 static int open_stations(struct line *ln, const struct line_config *c, struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
-    uint32_t n_vocab = c->model->hp.n_vocab;
     const struct hparams *hp = &c->model->hp;
-    for (uint32_t k = 0; k < hp->n_kv_classes; k++)
-        TRY(block_allocator_open(&ln->blocks[k], lim->n_blocks[k], c->shuffle_blocks, c->shuffle_seed, err));
+    const uint32_t n_vocab = hp->n_vocab;
+    struct block_tables_config tables = {.n_classes = hp->n_kv_classes,
+                                         .share = c->share_prefixes,
+                                         .shuffle = c->shuffle_blocks,
+                                         .shuffle_seed = c->shuffle_seed};
+    memcpy(tables.window, hp->kv_class_window, sizeof tables.window);
+    memcpy(tables.n_blocks, lim->n_blocks, sizeof tables.n_blocks);
+    TRY(block_tables_open(&ln->tables, &tables, err));
+    TRY(cost_model_open(&ln->costs, ln->n_stages, err));
     struct scheduler_config sc = {.n_stages = ln->n_stages,
                                   .n_seqs = lim->n_seqs,
                                   .rows_max = lim->rows_max,
                                   .chunk = c->chunk,
+                                  .costs = ln->costs,
                                   .wanted_max = lim->wanted_max,
                                   .credits = lim->credits,
                                   .n_vocab = n_vocab,
-                                  .n_kv_classes = hp->n_kv_classes};
-    memcpy(sc.window, hp->kv_class_window, sizeof sc.window);
-    memcpy(sc.blocks, ln->blocks, sizeof sc.blocks);
+                                  .n_kv_classes = hp->n_kv_classes,
+                                  .tables = ln->tables};
     TRY(scheduler_open(&ln->scheduler, &sc, err));
     link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1), (int)rank_of_stage(ln, 0));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
@@ -310,14 +318,31 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
     return ERR_NONE;
 }
 
+/* check_room() - a request that the KV pool could not hold by itself would wait for ever. */
+static int check_room(const struct line *ln, const struct line_request *r, uint32_t *n_ctx, struct err *err)
+{
+    const uint64_t room = (uint64_t)ln->limits.n_blocks[0] * KV_BLOCK_POSITIONS;
+    *n_ctx = ln->limits.n_ctx;
+    if (room >= *n_ctx || r->n_prompt > *n_ctx) return ERR_NONE;
+    *n_ctx = (uint32_t)room;
+    const uint64_t wanted = (uint64_t)r->n_prompt + (r->max_tokens == UINT32_MAX ? 0 : r->max_tokens);
+    CHECK(wanted <= room, err, ERR_CAPACITY,
+          "a request of %u prompt tokens and %llu more never fits into a KV pool of %u tokens: ask for less, or raise "
+          "--kv-tokens",
+          r->n_prompt, (unsigned long long)(wanted - r->n_prompt), *n_ctx);
+    return ERR_NONE;
+}
+
 int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err)
 {
     CHECK((uint64_t)r->sampling.n_bias + r->sampling.penalty_last_n <= ADJUSTS_MAX, err, ERR_USAGE,
           "%u logit biases and penalties over %u tokens are more than the limit of %d", r->sampling.n_bias,
           r->sampling.penalty_last_n, ADJUSTS_MAX);
     struct sequence *s;
+    uint32_t n_ctx;
+    TRY(check_room(ln, r, &n_ctx, err));
     *request = scheduler_count(ln->scheduler);
-    TRY(sequence_open(&s, r, *request, ln->limits.n_ctx, (int32_t)ln->model->hp.n_vocab, err));
+    TRY(sequence_open(&s, r, *request, n_ctx, (int32_t)ln->model->hp.n_vocab, err));
     int rc = scheduler_add(ln->scheduler, s, err);
     if (rc != ERR_NONE) sequence_close(s);
     return rc;
@@ -368,6 +393,7 @@ static int choose_token(struct line *ln, const struct flight *f, uint32_t k, con
     int rc = sampler_pick(s->sampler, head, position, &token, err);
     if (rc == SAMPLER_MORE) {
         CHECK(k < f->n_wanted, err, ERR_PEER, "a whole row of scores came home too short");
+        if (s->slot == SEQUENCE_NO_SLOT) return ERR_NONE; /* it comes back, and so does this row */
         s->fetch = true;
         s->fetch_batch = s->held_batch = f->id;
         s->fetch_wanted = k;
@@ -387,6 +413,19 @@ static int choose_token(struct line *ln, const struct flight *f, uint32_t k, con
     return ERR_NONE;
 }
 
+/* tell_prefill() - progress of a prompt, but not of one that is rebuilt. */
+static void tell_prefill(struct line *ln, const struct flight *f, const struct flight_part *part)
+{
+    const struct sequence *s = part->sequence;
+    const uint32_t first = f->pos[part->first], end = first + part->n_rows;
+    const uint32_t known = first > s->n_home ? first : s->n_home;
+    const uint32_t until = end < s->n_prompt ? end : s->n_prompt;
+    if (until <= known) return;
+    ln->counts.prompt_tokens += until - known;
+    if (part->n_rows < s->n_prompt && s->state != SEQUENCE_DONE)
+        add_event(ln, LINE_EVENT_PREFILL, s, until);
+}
+
 static int take_answers(struct line *ln, const struct flight *f, const struct msg_result *result, struct err *err)
 {
     ln->n_events = ln->next_event = 0;
@@ -398,14 +437,7 @@ static int take_answers(struct line *ln, const struct flight *f, const struct ms
         else
             TRY(choose_token(ln, f, k, &result->heads[k], err));
     }
-    for (uint32_t i = 0; i < f->n_parts; i++) {
-        const struct flight_part *part = &f->parts[i];
-        uint32_t end = f->pos[part->first] + part->n_rows;
-        if (end > part->sequence->n_prompt) continue;
-        ln->counts.prompt_tokens += part->n_rows;
-        if (part->n_rows < part->sequence->n_prompt && part->sequence->state != SEQUENCE_DONE)
-            add_event(ln, LINE_EVENT_PREFILL, part->sequence, end);
-    }
+    for (uint32_t i = 0; i < f->n_parts; i++) tell_prefill(ln, f, &f->parts[i]);
     ln->counts.home_rows += result->n_heads;
     return ERR_NONE;
 }
@@ -456,7 +488,9 @@ static bool next_finished(struct line *ln, struct line_event *ev)
                               .position = s->n_tokens,
                               .token = s->finish == LINE_FINISH_STOP ? s->end_token : -1,
                               .temperature = s->temperature,
-                              .finish = s->finish};
+                              .finish = s->finish,
+                              .cached = s->n_cached};
+    ln->counts.cached_tokens += s->n_cached;
     scheduler_tell_done(ln->scheduler, s);
     return true;
 }
@@ -484,6 +518,7 @@ int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *er
         }
         TRY(roster_poll(ln->roster, err));
         if (state_dump_is_due(&ln->dumps_seen)) log_state(ln);
+        cost_model_learn(ln->costs, ln->journal);
         TRY(launch(ln, err));
         TRY(receive(ln, err));
         if (ln->holds_result) continue;
@@ -529,10 +564,10 @@ struct line_counts line_counts(const struct line *ln)
     counts.sent_bytes = link_counts(ln->link, LINK_DATA).sent_bytes;
     counts.home_bytes = link_counts(ln->link, LINK_DATA).received_bytes;
     counts.wall_ns = (ln->stopped ? ln->stopped_ns : pipeline_now_ns()) - ln->opened_ns;
-    for (uint32_t k = 0; k < ln->model->hp.n_kv_classes; k++) {
-        counts.blocks_used += ln->limits.n_blocks[k] - block_allocator_free_count(ln->blocks[k]);
-        counts.blocks_most[k] = block_allocator_most(ln->blocks[k]);
-    }
+    counts.preemptions = scheduler_preemptions(ln->scheduler);
+    counts.blocks_used = block_tables_held(ln->tables);
+    for (uint32_t k = 0; k < ln->model->hp.n_kv_classes; k++)
+        counts.blocks_most[k] = block_tables_most(ln->tables, k);
     return counts;
 }
 
@@ -569,6 +604,16 @@ int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t r
     return roster_raw_hops(ln->roster, bytes, n, rounds, us, err);
 }
 
+/* tell_costs() - what decided the chunk. */
+static void tell_costs(const struct line *ln)
+{
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct cost c = cost_model_stage(ln->costs, i);
+        log_line(LOG_INFO, "worker %d @%s: a batch costs %.3f ms, and %.2f us a row, and %.3f us a row and 1000 positions",
+                 ln->stages[i].rank, ln->stages[i].host, c.fixed_ns * 1e-6, c.row_ns * 1e-3, c.seen_ns);
+    }
+}
+
 int line_stop(struct line *ln, struct err *err)
 {
     release_result(ln);
@@ -580,6 +625,7 @@ int line_stop(struct line *ln, struct err *err)
     ln->stopped = true;
     TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
     for (uint32_t i = 0; i < ln->n_stages; i++) ln->stages[i].report = roster_at(ln->roster, i)->report;
+    tell_costs(ln);
     ln->counts.overlapped = overlap_count(ln->journal, ln->stages, ln->n_stages);
     return ERR_NONE;
 }
@@ -590,7 +636,8 @@ void line_close(struct line *ln)
     if (ln->roster != NULL && !ln->stopped) roster_stop(ln->roster, 0);
     pipeline_close(ln->pipeline);
     scheduler_close(ln->scheduler);
-    for (uint32_t k = 0; k < KV_CLASSES_MAX; k++) block_allocator_close(ln->blocks[k]);
+    block_tables_close(ln->tables);
+    cost_model_close(ln->costs);
     roster_close(ln->roster);
     journal_close(ln->journal);
     planner_close(ln->planner);

@@ -3,7 +3,7 @@
  * The one scheduler lives behind this. Front ends know nothing else of ranks, batches or blocks.
  *   line_open: hello, plan, load, ready.   line_submit / line_next / line_cancel: work.   line_close: stop, report.
  * Inside: scheduler (which rows go next) → pipeline (batches in flight) → proto/link; back along
- * pipeline → sample/sampler → sequence. block_allocator numbers the KV blocks of all stages.
+ * pipeline → sample/sampler → sequence. block_tables numbers the KV blocks of all stages.
  * One thread. */
 #ifndef TANDEM_COORDINATOR_LINE_LINE_H
 #define TANDEM_COORDINATOR_LINE_LINE_H
@@ -29,6 +29,8 @@ struct line_config {
     uint32_t n_ctx;            /* positions of one sequence; 0: what the model was trained for */
     uint32_t n_ctx_min;        /* the work needs so many at least, for advice where n_ctx does not fit; 0: unknown */
     uint32_t n_seqs;           /* sequences in the line at once; more requests wait their turn */
+    uint32_t kv_tokens;        /* positions that the KV pool holds over all sequences; 0: n_seqs x n_ctx */
+    bool share_prefixes;       /* what is in the cache is not computed again for the next request that begins with it */
     bool tokens_only;          /* no request asks for LINE_SCORES, so few wanted rows a batch are enough */
     uint32_t chunk;            /* rows of a batch; 0: a default by the number of stages */
     uint32_t threads;          /* of each stage; 0: each stage's share of its CPUs */
@@ -63,7 +65,7 @@ struct line_request {
     const int32_t *prompt; /* [n_prompt], copied; 1 <= n_prompt <= n_ctx */
     uint32_t n_prompt;
     struct sampling sampling;
-    uint32_t max_tokens; /* 0: the prompt only */
+    uint32_t max_tokens; /* 0: the prompt only; UINT32_MAX: until the context or the KV pool is full */
     enum line_scores scores;
     bool (*is_end)(const void *ctx, int32_t token); /* NULL: no token ends it */
     const void *is_end_ctx;
@@ -71,7 +73,7 @@ struct line_request {
 
 enum line_finish {
     LINE_FINISH_STOP,      /* an end token */
-    LINE_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    LINE_FINISH_LENGTH,    /* max_tokens, or there is no room for more */
     LINE_FINISH_CANCELLED, /* line_cancel() */
 };
 
@@ -91,10 +93,13 @@ struct line_event {
     float temperature; /* 1 for greedy: probability of head entry k is exp(scores[k] / temperature - lse) */
     const struct score_head *head;
     enum line_finish finish;
+    uint32_t cached; /* of LINE_EVENT_FINISHED: prompt tokens that were in the cache already */
 };
 
-/* line_submit() - queue a request; *request: its number, 0, 1, 2 … Returns ERR_USAGE (sampling, empty
- * prompt, a token out of range), ERR_CAPACITY (the prompt is longer than the context), ERR_MEMORY. */
+/* line_submit() - queue a request, at any time between two calls of line_next(); *request: its number, 0, 1, 2 …
+ * Requests come into the line in this order, as far as there is room for them; each gets the tokens that it would have
+ * alone. Returns ERR_USAGE (sampling, empty prompt, a token out of range), ERR_CAPACITY (it could never fit: the prompt
+ * is longer than the context, or all of it larger than the KV pool), ERR_MEMORY. */
 int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err);
 
 /* line_cancel() - end a request early; its LINE_EVENT_FINISHED still comes. Unknown or finished: nothing. */
@@ -125,7 +130,9 @@ uint32_t line_n_ctx(const struct line *ln);
 struct planner *line_planner(struct line *ln, const struct layer_range **ranges);
 
 struct line_counts {
-    uint64_t batches, rows, prompt_tokens, tokens;
+    uint64_t batches, rows, prompt_tokens, tokens; /* prompt_tokens: computed, and not for the second time */
+    uint64_t cached_tokens; /* prompt tokens of finished requests that were in the cache already */
+    uint64_t preemptions;   /* requests that had to leave the line for a while to make room for older ones */
     uint64_t sent_bytes;            /* frames of BATCHes that left */
     uint64_t home_bytes, home_rows; /* frames of RESULTs that came home, and the score rows they answered */
     uint32_t blocks_used; /* KV blocks in use now, over all cache classes; 0 when nothing is left to do */

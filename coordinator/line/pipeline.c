@@ -95,6 +95,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
     TRY(link_send(p->link, LINK_DATA, 0, len, err));
     journal_add_flight(p->journal, &(struct journal_flight){.id = f->id,
                                                             .rows = f->n_rows,
+                                                            .seen = f->seen,
                                                             .sent_bytes = (uint32_t)len,
                                                             .decodes = f->decodes,
                                                             .begun_ns = f->begun_ns,

@@ -325,7 +325,7 @@ double planner_predict_prompt(struct planner *p, const struct layer_range *range
     memset(free_at, 0, p->n_ranks * sizeof *free_at);
     for (uint32_t done = 0; done < n;) {
         uint64_t chunk = p->wish.chunk;
-        if (chunk == 0) chunk = scheduler_chunk(n_stages, n - done);
+        if (chunk == 0) chunk = scheduler_chunk_max(n_stages, n);
         if (chunk > p->limits.rows_max) chunk = p->limits.rows_max;
         if (chunk > n - done) chunk = n - done;
         const struct plan_batch b = {.rows = (double)chunk,

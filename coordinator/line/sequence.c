@@ -4,16 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check_request(const struct line_request *r, uint32_t n_ctx, int32_t n_vocab, struct err *err)
+static int check_request(const struct line_request *r, uint32_t n_ctx, int32_t n_vocab,
+                         struct err *err)
 {
     CHECK(r->n_prompt >= 1, err, ERR_USAGE, "the prompt is empty: nothing to continue");
     CHECK(r->n_prompt <= n_ctx, err, ERR_CAPACITY,
-          "the prompt has %u tokens, the context holds %u: shorten it or raise --ctx", r->n_prompt, n_ctx);
+          "the prompt has %u tokens, the context holds %u: shorten it or raise --ctx", r->n_prompt,
+          n_ctx);
     CHECK(r->scores == LINE_SCORES_NONE || r->max_tokens == 0, err, ERR_USAGE,
           "scores of the prompt and new tokens cannot be asked for in one request");
     for (uint32_t i = 0; i < r->n_prompt; i++)
         CHECK(r->prompt[i] >= 0 && r->prompt[i] < n_vocab, err, ERR_USAGE,
-              "token %u of the prompt is %d, the vocabulary has 0..%d", i, r->prompt[i], n_vocab - 1);
+              "token %u of the prompt is %d, the vocabulary has 0..%d", i, r->prompt[i],
+              n_vocab - 1);
     return ERR_NONE;
 }
 
@@ -37,8 +40,8 @@ static int fill(struct sequence *s, const struct line_request *r, uint32_t n_ctx
     return ERR_NONE;
 }
 
-int sequence_open(struct sequence **out, const struct line_request *r, uint32_t request, uint32_t n_ctx,
-                  int32_t n_vocab, struct err *err)
+int sequence_open(struct sequence **out, const struct line_request *r, uint32_t request,
+                  uint32_t n_ctx, int32_t n_vocab, struct err *err)
 {
     TRY(check_request(r, n_ctx, n_vocab, err));
     struct sequence *s = calloc(1, sizeof *s);

@@ -74,7 +74,7 @@ static void override_avx512(struct kernels *k)
     k->peak_block = peak_block_avx512;
 }
 
-#define FORMAT_AMX(id, suffix) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_amx;
+#define FORMAT_AMX(id, suffix, q8) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_amx;
 
 /* A walk over tiles packs its rows first: many panels are to share that. */
 static void override_amx(struct kernels *k)

@@ -263,10 +263,11 @@ typedef KERNEL_PEAK(kernel_peak_fn);
 
 /* Formats that have products on AMX tiles. The others run as on AVX-512. */
 #define KERNEL_AMX_FORMATS(X)                                                                      \
-    X(F16, f16)                                                                                    \
-    X(BF16, bf16)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(Q4_0, q4_0)
+    X(F16, f16, false)                                                                             \
+    X(BF16, bf16, false)                                                                           \
+    X(Q8_0, q8_0, true)                                                                            \
+    X(Q4_0, q4_0, true)                                                                            \
+    KERNEL_PLANES_FORMATS(X)
 
 enum kernel_format {
 #define KERNEL_FORMAT_ENUM(id, suffix, q8) KERNEL_FORMAT_##id,
@@ -331,7 +332,7 @@ static inline size_t panels_count(size_t n_out)
 KERNEL_FORMATS(KERNEL_DECLARE)
 #undef KERNEL_DECLARE
 
-#define KERNEL_DECLARE_AMX(id, suffix) KERNEL_MATMUL(matmul_##suffix##_amx);
+#define KERNEL_DECLARE_AMX(id, suffix, q8) KERNEL_MATMUL(matmul_##suffix##_amx);
 KERNEL_AMX_FORMATS(KERNEL_DECLARE_AMX)
 #undef KERNEL_DECLARE_AMX
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEPT_MAX = FAKE_STAGES_MAX + 2, NO_BLOCK = UINT32_MAX };
+enum { KEPT_MAX = FAKE_STAGES_MAX + 2 };
 
 static uint64_t mix(uint64_t h, uint64_t x)
 {
@@ -31,11 +31,16 @@ void fake_scores(const int32_t *tokens, uint32_t n, uint32_t n_vocab, float *z)
     scores_of_hash(h, n_vocab, z);
 }
 
-/* One sequence as a stage sees it. */
+/* A block of the "cache": which token each of its places holds, at which position. */
+struct fake_block {
+    int32_t token[KV_BLOCK_POSITIONS];
+    uint32_t pos[KV_BLOCK_POSITIONS];
+};
+
+/* One sequence as a stage sees it: its tables, and how many entries of each are mapped. */
 struct seen {
-    uint32_t n;     /* positions in the cache */
-    uint64_t *hash; /* [n_ctx] after each position */
     uint32_t *block[KV_CLASSES_MAX]; /* [n_ctx / 32 + 1] */
+    uint32_t n_mapped[KV_CLASSES_MAX];
 };
 
 struct kept {
@@ -50,8 +55,7 @@ struct stage_state {
     struct codec *codec;
     struct msg_load load;
     struct seen *seqs;
-    /* [n_blocks] which entry of which sequence a block of a class is, NO_BLOCK */
-    uint32_t *owner[KV_CLASSES_MAX];
+    struct fake_block *pool[KV_CLASSES_MAX]; /* [n_blocks] */
     struct kept kept[KEPT_MAX];
     struct score_selector *selector;
     bool last, stopped;
@@ -91,58 +95,68 @@ static void take_control(struct stage_state *s, bool *loaded)
     link_receive_done(s->l, LINK_CONTROL);
 }
 
-/* entry_name() - of an entry of a sequence's table. */
-static uint32_t entry_name(const struct stage_state *s, uint32_t seq, uint32_t index)
-{
-    return seq * (s->load.n_ctx / KV_BLOCK_POSITIONS + 1) + index;
-}
-
-/* is_seen() - does a row from here on see a position of this entry? */
-static bool is_seen(const struct stage_state *s, uint32_t kv_class, const struct seen *q, uint32_t index)
-{
-    uint32_t window = s->f->model->hp.kv_class_window[kv_class];
-    return index * KV_BLOCK_POSITIONS < q->n &&
-           (window == 0 || (index + 1) * KV_BLOCK_POSITIONS + window > q->n + 1);
-}
-
 static void obey_map(struct stage_state *s, const struct kv_command *c, uint64_t id)
 {
-    uint32_t *owner = &s->owner[c->kv_class][c->block];
-    if (*owner != NO_BLOCK) {
-        uint32_t per_seq = s->load.n_ctx / KV_BLOCK_POSITIONS + 1, index = *owner % per_seq;
-        const struct seen *q = &s->seqs[*owner / per_seq];
-        if (q->block[c->kv_class][index] == c->block && is_seen(s, c->kv_class, q, index))
-            broke(s, "a block that is in use is mapped again", id);
+    struct seen *q = &s->seqs[c->seq];
+    if (c->block >= s->load.n_blocks[c->kv_class]) {
+        broke(s, "a block that does not exist is mapped", id);
+        return;
     }
-    *owner = entry_name(s, c->seq, c->index);
-    s->seqs[c->seq].block[c->kv_class][c->index] = c->block;
+    if (c->index > q->n_mapped[c->kv_class]) broke(s, "a table has a gap", id);
+    q->block[c->kv_class][c->index] = c->block;
+    if (c->index == q->n_mapped[c->kv_class]) q->n_mapped[c->kv_class]++;
 }
 
 static void obey(struct stage_state *s, const struct kv_command *c, uint64_t id)
 {
-    struct seen *q = &s->seqs[c->seq];
     if (c->op == KV_MAP) obey_map(s, c, id);
-    if (c->op == KV_TRIM && q->n > c->index * KV_BLOCK_POSITIONS) q->n = c->index * KV_BLOCK_POSITIONS;
+    if (c->op == KV_COPY) s->pool[c->kv_class][c->block] = s->pool[c->kv_class][c->index];
+    for (uint32_t k = 0; c->op == KV_TRIM && k < KV_CLASSES_MAX; k++)
+        if (s->seqs[c->seq].n_mapped[k] > c->index) s->seqs[c->seq].n_mapped[k] = c->index;
 }
 
-/* take_rows() - the rows into the "cache"; z of the wanted ones into k. */
+/* place_of() - where a class keeps a position of a sequence. */
+static struct fake_block *place_of(const struct stage_state *s, uint32_t kv_class, uint32_t seq, uint32_t pos)
+{
+    return &s->pool[kv_class][s->seqs[seq].block[kv_class][pos / KV_BLOCK_POSITIONS]];
+}
+
+/* check_window() - all that a row at pos sees in a class is there, and is what class 0 has. */
+static void check_window(struct stage_state *s, uint32_t kv_class, uint32_t seq, uint32_t pos, uint64_t id)
+{
+    const uint32_t window = s->f->model->hp.kv_class_window[kv_class];
+    for (uint32_t i = window > 0 && pos >= window ? pos - window + 1 : 0; i <= pos; i++) {
+        const uint32_t at = i % KV_BLOCK_POSITIONS;
+        const struct fake_block *b = place_of(s, kv_class, seq, i), *all = place_of(s, 0, seq, i);
+        if (b->pos[at] != i || b->token[at] != all->token[at]) broke(s, "a row sees what is not its own", id);
+    }
+}
+
+/* take_rows() - all rows into the "cache", as a stage does; then z of the wanted ones into k, from the cache alone. */
 static void take_rows(struct stage_state *s, const struct msg_batch *b, struct kept *k)
 {
-    uint32_t n_vocab = s->f->model->hp.n_vocab;
+    const uint32_t n_vocab = s->f->model->hp.n_vocab, n_classes = s->f->model->hp.n_kv_classes;
     if (k != NULL) k->n_rows = 0;
     for (uint32_t r = 0; r < b->batch.n_rows; r++) {
-        struct seen *q = &s->seqs[b->batch.seq[r]];
-        uint32_t pos = b->batch.pos[r];
-        if (pos != q->n) broke(s, "a row does not continue its sequence", b->id);
-        uint32_t at = pos / KV_BLOCK_POSITIONS;
-        for (uint32_t c = 0; c < s->f->model->hp.n_kv_classes; c++)
-            if (s->owner[c][q->block[c][at]] != entry_name(s, b->batch.seq[r], at))
+        const uint32_t pos = b->batch.pos[r], seq = b->batch.seq[r];
+        for (uint32_t c = 0; c < n_classes; c++) {
+            if (pos >= s->load.n_ctx || pos / KV_BLOCK_POSITIONS >= s->seqs[seq].n_mapped[c]) {
                 broke(s, "a row's block is not mapped", b->id);
-        if (pos >= s->load.n_ctx) return;
-        q->hash[pos] = mix(pos > 0 ? q->hash[pos - 1] : 1, (uint64_t)b->batch.token[r]);
-        q->n = pos + 1;
-        if (b->batch.wanted[r] && k != NULL)
-            scores_of_hash(q->hash[pos], n_vocab, k->rows + (size_t)k->n_rows++ * n_vocab);
+                return;
+            }
+            struct fake_block *to = place_of(s, c, seq, pos);
+            to->token[pos % KV_BLOCK_POSITIONS] = b->batch.token[r];
+            to->pos[pos % KV_BLOCK_POSITIONS] = pos;
+        }
+    }
+    for (uint32_t r = 0; r < b->batch.n_rows; r++) {
+        const uint32_t pos = b->batch.pos[r], seq = b->batch.seq[r];
+        for (uint32_t c = 0; c < n_classes; c++) check_window(s, c, seq, pos, b->id);
+        if (!b->batch.wanted[r] || k == NULL) continue;
+        uint64_t h = 1;
+        for (uint32_t i = 0; i <= pos; i++)
+            h = mix(h, (uint64_t)place_of(s, 0, seq, i)->token[i % KV_BLOCK_POSITIONS]);
+        scores_of_hash(h, n_vocab, k->rows + (size_t)k->n_rows++ * n_vocab);
     }
 }
 
@@ -249,14 +263,11 @@ static void open_state(struct stage_state *s)
     s->last = s->load.layer_end == s->f->model->hp.n_layer;
     s->seqs = calloc(s->load.n_seqs, sizeof *s->seqs);
     for (uint32_t i = 0; i < s->load.n_seqs; i++) {
-        s->seqs[i].hash = calloc(s->load.n_ctx, sizeof(uint64_t));
         for (uint32_t c = 0; c < KV_CLASSES_MAX; c++)
             s->seqs[i].block[c] = calloc(s->load.n_ctx / KV_BLOCK_POSITIONS + 1, sizeof(uint32_t));
     }
-    for (uint32_t c = 0; c < s->f->model->hp.n_kv_classes; c++) {
-        s->owner[c] = malloc(s->load.n_blocks[c] * sizeof(uint32_t));
-        memset(s->owner[c], 0xff, s->load.n_blocks[c] * sizeof(uint32_t));
-    }
+    for (uint32_t c = 0; c < s->f->model->hp.n_kv_classes; c++)
+        s->pool[c] = calloc(s->load.n_blocks[c], sizeof *s->pool[c]);
     for (uint32_t i = 0; i < s->load.credits; i++)
         s->kept[i].rows = calloc((size_t)s->load.wanted_max * n_vocab, sizeof(float));
     score_selector_open(&s->selector, n_vocab, NULL);
@@ -269,12 +280,11 @@ static void open_state(struct stage_state *s)
 static void close_state(struct stage_state *s)
 {
     for (uint32_t i = 0; s->seqs != NULL && i < s->load.n_seqs; i++) {
-        free(s->seqs[i].hash);
         for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->seqs[i].block[c]);
     }
     for (uint32_t i = 0; i < KEPT_MAX; i++) free(s->kept[i].rows);
     free(s->seqs);
-    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->owner[c]);
+    for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) free(s->pool[c]);
     score_selector_close(s->selector);
     codec_close(s->codec);
 }

@@ -241,6 +241,14 @@ static void fewer_slots_and_a_smaller_cache_format_are_advised(void **state)
     ln.wish.n_seqs = slots + 1;
     assert_int_equal(check(&ln), ERR_CAPACITY);
     ln.wish.n_seqs = 4;
+    assert_int_equal(check(&ln), ERR_CAPACITY);
+    uint32_t kv_tokens = number_behind(&ln, "--kv-tokens ");
+    assert_in_range(kv_tokens, ln.wish.n_ctx, 4 * ln.wish.n_ctx - 1);
+    ln.wish.kv_tokens = kv_tokens;
+    assert_int_equal(check(&ln), ERR_NONE);
+    ln.wish.kv_tokens = kv_tokens + KV_BLOCK_POSITIONS + (16 << 10);
+    assert_int_equal(check(&ln), ERR_CAPACITY);
+    ln.wish.kv_tokens = 0;
     ln.wish.kv = KV_F16;
     assert_int_equal(check(&ln), ERR_NONE);
 }
@@ -307,7 +315,7 @@ static void limits_follow_from_what_is_asked_for(void **state)
         uint32_t n_stages, n_ctx, n_seqs, chunk, rows, blocks;
     } cases[] = {
         {1, 100, 1, 0, 101, 4},   {1, 4096, 1, 0, 512, 128}, {2, 64, 1, 0, 33, 2},
-        {2, 1024, 2, 0, 512, 64}, {4, 1024, 1, 0, 129, 32},  {2, 64, 40, 7, 40, 80},
+        {2, 1024, 2, 0, 512, 64}, {4, 1024, 1, 0, 257, 32},  {2, 64, 40, 7, 40, 80},
         {2, 64, 1, 7, 7, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

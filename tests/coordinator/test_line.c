@@ -1,8 +1,9 @@
-/* test_line - the scheduler and the line, against stages that check every rule and know every answer. */
+/* test_line - the scheduler and the line, against stages that check every rule and know every
+ * answer. */
 #include "../test_data.h"
 #include "coordinator/line/line.h"
 #include "fake_stages.h"
-#include "worker/score_select.h"
+#include "line_jobs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +11,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { VOCAB = 320, PROMPT_MAX = 200, TEXT_MAX = 64, END_TOKEN = 7 };
 
 static struct model *open_model(const char *name)
 {
@@ -29,8 +28,8 @@ struct bench {
     struct line *line;
 };
 
-static void bench_open_model(struct bench *b, const char *name, int n_stages, const struct line_config *config,
-                             const struct fake_options *o)
+static void bench_open_model(struct bench *b, const char *name, int n_stages,
+                             const struct line_config *config, const struct fake_options *o)
 {
     b->model = open_model(name);
     if (b->model == NULL) {
@@ -44,7 +43,8 @@ static void bench_open_model(struct bench *b, const char *name, int n_stages, co
     if (line_open(&b->line, b->stages.link[0], &c, &err) != ERR_NONE) fail_msg("%s", err.text);
 }
 
-static void bench_open(struct bench *b, int n_stages, const struct line_config *config, const struct fake_options *o)
+static void bench_open(struct bench *b, int n_stages, const struct line_config *config,
+                       const struct fake_options *o)
 {
     bench_open_model(b, "families/llama.gguf", n_stages, config, o);
 }
@@ -60,88 +60,6 @@ static void bench_close(struct bench *b)
     model_close(b->model);
 }
 
-static bool is_end(const void *ctx, int32_t token)
-{
-    (void)ctx;
-    return token == END_TOKEN;
-}
-
-/* A request, what it must give, and what it gave. */
-struct job {
-    int32_t tokens[PROMPT_MAX + TEXT_MAX];
-    uint32_t n_prompt, max_tokens, n_ctx;
-    struct sampling sampling;
-    int32_t want[TEXT_MAX], got[TEXT_MAX];
-    uint32_t n_want, n_got;
-    enum line_finish want_finish, finish;
-    bool finished;
-};
-
-static uint64_t dice = 42;
-
-static uint32_t roll(uint32_t n)
-{
-    dice = dice * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(dice >> 33) % n;
-}
-
-/* foretell() - the tokens of a job by itself: whole rows, no line. */
-static void foretell(struct job *j)
-{
-    float z[VOCAB];
-    struct sampler *sm;
-    struct err err;
-    assert_int_equal(sampler_open(&sm, &j->sampling, VOCAB, &err), ERR_NONE);
-    for (uint32_t i = 0; i < j->n_prompt; i++) sampler_accept(sm, j->tokens[i]);
-    j->want_finish = LINE_FINISH_LENGTH;
-    struct score_selector *sel;
-    assert_int_equal(score_selector_open(&sel, VOCAB, &err), ERR_NONE);
-    for (uint32_t n = j->n_prompt; j->n_want < j->max_tokens && n < j->n_ctx; n++) {
-        fake_scores(j->tokens, n, VOCAB, z);
-        struct score_need need;
-        sampler_need(sm, n, &need);
-        need.count = 0;
-        need.mass = need.ratio = 0;
-        int32_t ids[VOCAB], token;
-        float scores[VOCAB];
-        struct score_head head;
-        assert_int_equal(score_select(sel, z, &need, ids, scores, NULL, &head, &err), ERR_NONE);
-        assert_int_equal(sampler_pick(sm, &head, n, &token, &err), ERR_NONE);
-        if (token == END_TOKEN) {
-            j->want_finish = LINE_FINISH_STOP;
-            break;
-        }
-        sampler_accept(sm, token);
-        j->tokens[n] = token;
-        j->want[j->n_want++] = token;
-    }
-    score_selector_close(sel);
-    sampler_close(sm);
-}
-
-static void make_job(struct job *j, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_ctx)
-{
-    memset(j, 0, sizeof *j);
-    j->n_prompt = n_prompt;
-    j->max_tokens = max_tokens;
-    j->n_ctx = n_ctx;
-    j->sampling = sampling_default();
-    for (uint32_t i = 0; i < n_prompt; i++) j->tokens[i] = (int32_t)roll(VOCAB);
-}
-
-static void submit(struct bench *b, struct job *j, uint32_t number)
-{
-    struct line_request r = {.prompt = j->tokens,
-                             .n_prompt = j->n_prompt,
-                             .sampling = j->sampling,
-                             .max_tokens = j->max_tokens,
-                             .is_end = is_end};
-    uint32_t request;
-    struct err err;
-    if (line_submit(b->line, &r, &request, &err) != ERR_NONE) fail_msg("%s", err.text);
-    assert_int_equal(request, number);
-}
-
 static void run_all(struct bench *b, struct job *jobs)
 {
     for (;;) {
@@ -150,38 +68,8 @@ static void run_all(struct bench *b, struct job *jobs)
         struct err err;
         if (line_next(b->line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
         if (none) return;
-        struct job *j = &jobs[ev.request];
-        assert_false(j->finished);
-        if (ev.kind == LINE_EVENT_TOKEN) {
-            assert_true(j->n_got < TEXT_MAX);
-            assert_int_equal(ev.position, j->n_prompt + j->n_got);
-            assert_non_null(ev.head);
-            j->got[j->n_got++] = ev.token;
-        } else if (ev.kind == LINE_EVENT_FINISHED) {
-            j->finished = true;
-            j->finish = ev.finish;
-        }
+        take_event(&jobs[ev.request], &ev);
     }
-}
-
-static void check_job(const struct job *j)
-{
-    assert_true(j->finished);
-    assert_int_equal(j->finish, j->want_finish);
-    assert_int_equal(j->n_got, j->n_want);
-    assert_memory_equal(j->got, j->want, j->n_want * sizeof *j->want);
-}
-
-static void vary_sampling(struct sampling *s)
-{
-    if (roll(3) == 0) return;
-    s->temperature = 0.5f + (float)roll(100) / 100.0f;
-    s->seed = roll(1000);
-    if (roll(2)) s->top_p = 0.8f;
-    if (roll(3) == 0) s->top_k = 5 + roll(20);
-    if (roll(3) == 0) s->min_p = 0.05f;
-    if (roll(4) == 0) s->typical_p = 0.7f;
-    if (roll(2)) s->repeat_penalty = 1.2f;
 }
 
 static void each_sequence_gets_the_tokens_it_has_alone(void **state)
@@ -191,12 +79,16 @@ static void each_sequence_gets_the_tokens_it_has_alone(void **state)
     for (int n_stages = 1; n_stages <= 4; n_stages++) {
         for (uint32_t chunk = 0; chunk <= 70; chunk += 35) {
             struct bench b;
-            struct line_config c = {.n_ctx = 128, .n_seqs = 5, .chunk = chunk, .shuffle_blocks = true, .shuffle_seed = 3};
+            struct line_config c = {.n_ctx = 128,
+                                    .n_seqs = 5,
+                                    .chunk = chunk,
+                                    .shuffle_blocks = true,
+                                    .shuffle_seed = 3};
             bench_open(&b, n_stages, &c, &(struct fake_options){.short_heads = chunk == 35});
             for (uint32_t i = 0; i < 40; i++) {
                 make_job(&jobs[i], 1 + roll(120), 1 + roll(TEXT_MAX), 128);
                 vary_sampling(&jobs[i].sampling);
-                submit(&b, &jobs[i], i);
+                submit_job(b.line, &jobs[i], i);
                 foretell(&jobs[i]);
             }
             run_all(&b, jobs);
@@ -219,7 +111,7 @@ static uint64_t count_batches(uint32_t n, int n_stages)
             make_job(&jobs[i], 10, 60, 128);
             foretell(&jobs[i]);
         } while (jobs[i].n_want < 60); /* one without an early end */
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     run_all(&b, jobs);
     uint64_t batches = line_counts(b.line).batches;
@@ -244,10 +136,10 @@ static void a_prompt_fills_the_line_in_chunks(void **state)
     struct bench b;
     bench_open(&b, 3, &(struct line_config){.n_ctx = 256, .n_seqs = 1}, NULL);
     make_job(&job, 192, 0, 256);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     assert_true(job.finished);
-    assert_int_equal(line_counts(b.line).batches, 6);
+    assert_int_equal(line_counts(b.line).batches, 3);
     assert_int_equal(line_counts(b.line).prompt_tokens, 192);
     bench_close(&b);
 }
@@ -262,7 +154,7 @@ static void a_full_context_ends_with_reason_length(void **state)
         make_job(&job, 50, TEXT_MAX, 64);
         foretell(&job);
     } while (job.n_want < 14);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     check_job(&job);
     assert_int_equal(job.n_got, 14);
@@ -276,12 +168,13 @@ static void a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused(vo
     struct bench b;
     bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, NULL);
     make_job(&job, 64, 5, 64);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     run_all(&b, &job);
     assert_true(job.finished);
     assert_int_equal(job.n_got, 0);
     make_job(&job, 65, 5, 64);
-    struct line_request r = {.prompt = job.tokens, .n_prompt = 65, .sampling = job.sampling, .max_tokens = 5};
+    struct line_request r = {
+        .prompt = job.tokens, .n_prompt = 65, .sampling = job.sampling, .max_tokens = 5};
     uint32_t request;
     struct err err;
     assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_CAPACITY);
@@ -300,7 +193,7 @@ static void a_cancelled_request_ends_and_the_others_go_on(void **state)
             make_job(&jobs[i], 20, 40, 256);
             foretell(&jobs[i]);
         } while (jobs[i].n_want < 40);
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     uint32_t n_tokens = 0;
     bool finished[3] = {false};
@@ -316,7 +209,8 @@ static void a_cancelled_request_ends_and_the_others_go_on(void **state)
         }
         if (ev.kind == LINE_EVENT_FINISHED) {
             finished[ev.request] = true;
-            assert_int_equal(ev.finish, ev.request == 1 ? LINE_FINISH_LENGTH : LINE_FINISH_CANCELLED);
+            assert_int_equal(ev.finish,
+                             ev.request == 1 ? LINE_FINISH_LENGTH : LINE_FINISH_CANCELLED);
         }
     }
     assert_true(finished[0] && finished[1] && finished[2]);
@@ -328,13 +222,14 @@ static void a_windows_blocks_stay_at_their_bound_however_long_the_text(void **st
     (void)state;
     static struct job jobs[3];
     struct bench b;
-    bench_open_model(&b, "families/gemma2.gguf", 2, &(struct line_config){.n_ctx = 256, .n_seqs = 2, .chunk = 8}, NULL);
+    bench_open_model(&b, "families/gemma2.gguf", 2,
+                     &(struct line_config){.n_ctx = 256, .n_seqs = 2, .chunk = 8}, NULL);
     uint32_t window = b.model->hp.kv_class_window[1];
     assert_int_equal(b.model->hp.n_kv_classes, 2);
     for (uint32_t i = 0; i < 3; i++) {
         make_job(&jobs[i], i == 0 ? 190 : 20, TEXT_MAX, 256);
         foretell(&jobs[i]);
-        submit(&b, &jobs[i], i);
+        submit_job(b.line, &jobs[i], i);
     }
     run_all(&b, jobs);
     for (uint32_t i = 0; i < 3; i++) check_job(&jobs[i]);
@@ -382,8 +277,80 @@ static void prompt_scores_come_for_every_position(void **state)
     bench_close(&b);
 }
 
-static void expect_open_fails(int n_stages, const struct line_config *config, const struct fake_options *o,
-                              enum err_code code, const char *text)
+static void scores_come_once_also_of_who_had_to_leave(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 4, PROMPT = 120 };
+    static struct job text, prompts[REQUESTS];
+    struct bench b;
+    uint32_t n[REQUESTS] = {0}, request;
+    struct err err;
+    /* The text begins small and is the oldest: it grows into what the prompts have. */
+    bench_open(&b, 2,
+               &(struct line_config){
+                   .n_ctx = 128, .n_seqs = 4, .chunk = 9, .kv_tokens = 160, .share_prefixes = true},
+               NULL);
+    do {
+        make_job(&text, 30, TEXT_MAX, 128);
+        foretell(&text);
+    } while (text.n_want < TEXT_MAX);
+    submit_job(b.line, &text, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        make_job(&prompts[i], i % 2 == 0 ? PROMPT : 30, 0, 128);
+        const struct line_request r = {.prompt = prompts[i].tokens,
+                                       .n_prompt = prompts[i].n_prompt,
+                                       .sampling = prompts[i].sampling,
+                                       .scores = LINE_SCORES_ROWS};
+        assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_NONE);
+    }
+    for (;;) {
+        struct line_event ev;
+        bool none;
+        if (line_next(b.line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
+        if (none) break;
+        if (ev.request == 0) take_event(&text, &ev);
+        if (ev.kind != LINE_EVENT_SCORES) continue;
+        const struct job *j = &prompts[ev.request - 1];
+        float z[VOCAB];
+        fake_scores(j->tokens, ev.position + 1, VOCAB, z);
+        assert_int_equal(ev.position, n[ev.request - 1]++);
+        assert_memory_equal(ev.head->raw, z, sizeof z);
+    }
+    check_job(&text);
+    for (uint32_t i = 0; i < REQUESTS; i++) assert_int_equal(n[i], prompts[i].n_prompt);
+    assert_true(line_counts(b.line).preemptions > 0);
+    bench_close(&b);
+}
+
+static void what_never_fits_into_the_pool_is_refused(void **state)
+{
+    (void)state;
+    static struct job job;
+    struct bench b;
+    struct err err;
+    uint32_t request;
+    bench_open(&b, 2, &(struct line_config){.n_ctx = 256, .n_seqs = 2, .kv_tokens = 64}, NULL);
+    make_job(&job, 50, 14, 64);
+    foretell(&job);
+    submit_job(b.line, &job, 0);
+    run_all(&b, &job);
+    check_job(&job);
+    struct line_request r = {
+        .prompt = job.tokens, .n_prompt = 50, .sampling = job.sampling, .max_tokens = 15};
+    assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_CAPACITY);
+    assert_non_null(strstr(err.text, "--kv-tokens"));
+    r.max_tokens = UINT32_MAX; /* as far as it goes */
+    assert_int_equal(line_submit(b.line, &r, &request, &err), ERR_NONE);
+    for (bool none = false; !none;) {
+        struct line_event ev;
+        if (line_next(b.line, &ev, &none, &err) != ERR_NONE) fail_msg("%s", err.text);
+        if (!none && ev.kind == LINE_EVENT_FINISHED) assert_int_equal(ev.position, 64);
+    }
+    bench_close(&b);
+}
+
+static void expect_open_fails(int n_stages, const struct line_config *config,
+                              const struct fake_options *o, enum err_code code, const char *text)
 {
     struct model *m = open_model("families/llama.gguf");
     if (m == NULL) skip();
@@ -404,7 +371,8 @@ static void disagreement_is_named_before_anything_is_loaded(void **state)
     (void)state;
     struct line_config c = {.n_ctx = 64, .n_seqs = 1};
     expect_open_fails(2, &c, &(struct fake_options){.version = "0.0.1"}, ERR_DISAGREE, "0.0.1");
-    expect_open_fails(2, &c, &(struct fake_options){.digest_xor = 1}, ERR_DISAGREE, "different model");
+    expect_open_fails(2, &c, &(struct fake_options){.digest_xor = 1}, ERR_DISAGREE,
+                      "different model");
 }
 
 static void a_line_that_cannot_be_is_refused(void **state)
@@ -421,9 +389,10 @@ static void a_workers_error_ends_the_line_and_names_it(void **state)
     (void)state;
     static struct job job;
     struct bench b;
-    bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, &(struct fake_options){.fail_batch = 3});
+    bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1},
+               &(struct fake_options){.fail_batch = 3});
     make_job(&job, 10, 30, 64);
-    submit(&b, &job, 0);
+    submit_job(b.line, &job, 0);
     struct line_event ev;
     bool none = false;
     struct err err;
@@ -448,6 +417,8 @@ int main(void)
         cmocka_unit_test(a_cancelled_request_ends_and_the_others_go_on),
         cmocka_unit_test(a_windows_blocks_stay_at_their_bound_however_long_the_text),
         cmocka_unit_test(prompt_scores_come_for_every_position),
+        cmocka_unit_test(scores_come_once_also_of_who_had_to_leave),
+        cmocka_unit_test(what_never_fits_into_the_pool_is_refused),
         cmocka_unit_test(disagreement_is_named_before_anything_is_loaded),
         cmocka_unit_test(a_line_that_cannot_be_is_refused),
         cmocka_unit_test(a_workers_error_ends_the_line_and_names_it),

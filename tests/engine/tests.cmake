@@ -15,8 +15,9 @@ tandem_test(test_memory unit SOURCES engine/test_memory.c LINK engine_model)
 tandem_test(test_fmath unit SOURCES engine/test_fmath.c LINK engine_base m)
 
 # The compute half: kernels, KV cache, one stage.
-tandem_test(test_kernels kernels SOURCES engine/test_kernels.c LINK engine_compute)
-tandem_test(test_matmul_blas kernels SOURCES engine/test_matmul_blas.c LINK engine_compute)
+foreach(kernels test_kernels test_kernels_rows test_kernels_attention test_matmul_blas)
+  tandem_test(${kernels} kernels SOURCES engine/${kernels}.c LINK engine_compute)
+endforeach()
 tandem_test(test_barrier unit SOURCES engine/test_barrier.c LINK engine_compute Threads::Threads)
 tandem_test(test_speed unit SOURCES engine/test_speed.c LINK engine_compute m)
 tandem_test(test_kv_cache unit SOURCES engine/test_kv_cache.c LINK engine_compute)

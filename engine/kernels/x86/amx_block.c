@@ -1,281 +1,397 @@
-/* amx_block - products of block formats on AMX tiles.
+/* amx_block - products of block formats on AMX tiles of int8.
  *
- * Quants and quantised activations are whole numbers of at most 8 bits. bf16 holds them exactly,
- * and f32 the sum of a block, which is below 2^24. So tiles of bf16 give that sum as a float, where
- * tiles of int8, no faster for 32 k at a time, would need a conversion. Scaling is that of every
- * instruction set: acc = fma(scale_w * scale_x, isum, acc), block by block. So the bits are those
- * of AVX-512, which does the products of few rows.
+ * Levels and quantised activations are whole numbers of at most 8 bits, and a tile product gives
+ * the sum over a step, the 32 or 16 k that share a scale, exactly. Scaling is that of every
+ * instruction set, step by step:
  *
- * Unpacking and scaling bound these products: scaling takes two instructions for each 16 sums, on
- * the ports that the tile unit takes its turns on.
+ *   acc = fma(scale_w * scale_x, isum, acc), and acc = fma(minimum, scale_x * sum_x, acc)
+ *
+ * So the bits are those of AVX-512, which does the products of few rows. Scaling bounds these
+ * products: it takes three or four instructions for each 16 sums, and the tile unit one tile in the
+ * time of a dozen.
  *
  * Station before: pass. Compiled with the flags of this instruction set; called only where
  * isa_detect() found it. */
 #include "engine/kernels/x86/amx_tiles.h"
+#include "engine/kernels/x86/simd_avx512.h"
+
+#include "engine/kernels/x86/planes_readers.h"
 
 enum {
-    BLOCKS_MAX = 12,    /* along k at once: rows and two panels fill most of the L1 cache */
-    PANELS_MAX = 2,     /* unpacked at once */
-    ROWS_MIN = 24,      /* with fewer, unpacking costs more than it saves */
-    ROWS_MAX = A_TILES, /* of one walk over the panels */
+    BLOCK_BYTES = 32 * 16, /* of tiles, of A and of B */
+    A_BLOCKS = 1024,       /* activations at once: 512 KiB, a share of the L2 cache */
+    B_BLOCKS =
+        8, /* weights along k at once, a share of the L1 cache: as the largest block of a file */
+    PANELS_MAX = 4, /* unpacked at once */
+    PARTS_MAX = 2,
+    ROWS_MIN = 5,   /* with fewer, unpacking costs more than it saves */
+    ROWS_FEW = 8,   /* so many take half a tile */
+    ROWS_MAX = 512, /* of one walk over the panels */
 };
 
-/* What a product of a block format works on: all blocks of a chunk. */
-struct block_chunk {
-    size_t first, n; /* blocks of a row */
-    size_t n_groups; /* of 16 rows */
-    uint16_t *a;     /* [n_groups][n] tiles */
-    float *a_scale;  /* [n_groups][n][16] */
+/* The activations of a chunk of k. A step's tile of A is [16 rows][its k]. */
+struct block_rows {
+    _Alignas(64) int8_t tiles[A_BLOCKS][BLOCK_BYTES]; /* [n_groups][n] */
+    float scale[A_BLOCKS][PARTS_MAX * TILE_ROWS];     /* of each step; [n_groups][n] */
+    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS];    /* of the same; scale * sum */
+    size_t first, n;                                  /* blocks of a row */
+    size_t n_groups;                                  /* of 16 rows */
 };
 
-/* A panel's part of a chunk, unpacked. */
+/* A panel's part of a piece of a chunk, unpacked. A step's tile of B is [its k / 4][16][4]. */
 struct block_panel {
-    uint16_t tiles[BLOCKS_MAX * TILE_VALUES];
-    float scale[BLOCKS_MAX * PANEL_ROWS];
-} __attribute__((aligned(64)));
+    _Alignas(64) int8_t tiles[B_BLOCKS][BLOCK_BYTES];
+    float scale[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
+    float minimum[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
+};
 
-/* The quants and scales of a chunk of a panel, as tiles of bf16 and as floats. */
-typedef void unpack_fn(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to);
+/* Some panels on their way through a chunk, a piece at a time. */
+struct block_set {
+    size_t first, n;                 /* panels of the matrix */
+    float (*results)[RESULT_VALUES]; /* what they have given so far, [groups][n] */
+    size_t from, blocks;             /* the piece: of the chunk's blocks */
+    bool is_last;                    /* it is the end of k */
+    struct block_panel panels[PANELS_MAX];
+    struct ahead ahead[PANELS_MAX];
+};
+
+/* unpack: a block of the file, of 16 outputs, to a block of the piece and those after. */
+typedef void unpack_fn(const uint8_t *group, struct block_panel *to, size_t block);
+
+struct block_format {
+    const struct planes_shape *shape;
+    unpack_fn *unpack;
+    kernel_matmul_fn *few_rows;
+};
 
 struct block_product {
+    const struct block_format *format;
     const struct panels *w;
-    size_t block_bytes; /* of a block of one row in the file */
-    unpack_fn *unpack;
     size_t n_rows, y_stride;
     float *y;
 };
 
-/* pack_rows() - the quantised activations of a chunk as tiles of bf16; missing rows are zeros. */
-static void pack_rows(const struct block_chunk *c, const struct activations *x, size_t n_rows,
-                      size_t row_blocks)
+/* ---- activations ---- */
+
+/* pack_block() - block `at` of one row to block `to`, as the row `within` of its tiles. */
+INLINE void pack_block(struct block_rows *rows, size_t to, size_t within,
+                       const struct activations *x, size_t at, size_t parts, bool has_minimum)
 {
-    for (size_t r = 0; r < c->n_groups * TILE_ROWS; r++) {
-        size_t at = r / TILE_ROWS * c->n, within = r % TILE_ROWS;
-        for (size_t b = 0; b < c->n; b++) {
-            uint16_t *a = c->a + (at + b) * TILE_VALUES + within * TILE_K;
-            float *scale = c->a_scale + (at + b) * TILE_ROWS + within;
-            if (r >= n_rows) {
-                memset(a, 0, TILE_K * sizeof *a);
-                *scale = 0;
-                continue;
-            }
-            size_t block = r * row_blocks + c->first + b;
-            const __m128i *q = (const void *)(x->q8 + block * QUANT_BLOCK);
-            __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(q)));
-            __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(q + 1)));
-            _mm512_storeu_si512(a, to_bf16(low, high));
-            *scale = x->scale[block];
-        }
+    size_t k = QUANT_BLOCK / parts;
+    const int8_t *q = x->q8 + at * QUANT_BLOCK;
+    for (size_t part = 0; part < parts; part++) {
+        memcpy(rows->tiles[to] + (part * TILE_ROWS + within) * k, q + part * k, k);
+        rows->scale[to][part * TILE_ROWS + within] = x->scale[at];
+    }
+    if (!has_minimum) return;
+    int32_t first = parts == 1 ? x->sum[at] : sum_16(q);
+    rows->offset[to][within] = x->scale[at] * (float)first;
+    if (parts == 2)
+        rows->offset[to][TILE_ROWS + within] = x->scale[at] * (float)(x->sum[at] - first);
+}
+
+/* pack_rows() - a chunk; rows that the last group lacks are zeros. */
+static void pack_rows(struct block_rows *rows, const struct activations *x,
+                      const struct planes_shape *s, size_t n_rows, size_t row_blocks)
+{
+    if (n_rows % TILE_ROWS != 0) {
+        size_t last = (rows->n_groups - 1) * rows->n;
+        memset(rows->tiles[last], 0, rows->n * sizeof *rows->tiles);
+        memset(rows->scale[last], 0, rows->n * sizeof *rows->scale);
+        memset(rows->offset[last], 0, rows->n * sizeof *rows->offset);
+    }
+    for (size_t r = 0; r < n_rows; r++) {
+        size_t to = r / TILE_ROWS * rows->n, within = r % TILE_ROWS;
+        size_t at = r * row_blocks + rows->first;
+        for (size_t b = 0; b < rows->n; b++)
+            if (s->parts == 1)
+                pack_block(rows, to + b, within, x, at + b, 1, s->has_minimum);
+            else
+                pack_block(rows, to + b, within, x, at + b, 2, s->has_minimum);
     }
 }
 
-/* Whole numbers of 16 lanes as pairs of bf16: even k in the low half. They have 8 bits, so the low
- * halves of their floats are zeros. */
-static inline __m512i pair_whole(__m512i even, __m512i odd)
+/* ---- weights ---- */
+
+/* Q8_0 and Q4_0 lie as planes do, too. */
+static const struct planes_shape planes_shape_q8_0 = {1, 1, 2, 8, 0, 128, false};
+static const struct planes_shape planes_shape_q4_0 = {1, 1, 2, 4, 0, 8, false};
+
+INLINE vi levels_8(const uint8_t *planes, int j, int v)
 {
-    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepi32_ps(even)), 16);
-    return _mm512_or_si512(low, _mm512_castps_si512(_mm512_cvtepi32_ps(odd)));
+    return plane_bits(planes, 8, j, v, 0);
 }
 
-static inline __m512 load_scales(const uint8_t *block)
+INLINE void unpack_group(const uint8_t *group, const struct planes_shape s, levels_fn *levels,
+                         scales_fn *scales, struct block_panel *to, size_t block)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)block));
-}
-
-static void unpack_q8_0(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to)
-{
-    const uint8_t *block = panel + c->first * 34 * PANEL_ROWS;
-    for (size_t b = 0; b < c->n; b++, block += 34 * PANEL_ROWS) {
-        uint16_t *tile = to->tiles + b * TILE_VALUES;
-        _mm512_storeu_ps(to->scale + b * PANEL_ROWS, load_scales(block));
-        for (size_t j = 0; j < QUANT_BLOCK / 4; j++) { /* four k of each output */
-            __m512i four = _mm512_xor_si512(_mm512_loadu_si512(block + 2 * PANEL_ROWS + j * 64),
-                                            _mm512_set1_epi8(-128));
-            __m512i k0 = _mm512_srai_epi32(_mm512_slli_epi32(four, 24), 24);
-            __m512i k1 = _mm512_srai_epi32(_mm512_slli_epi32(four, 16), 24);
-            __m512i k2 = _mm512_srai_epi32(_mm512_slli_epi32(four, 8), 24);
-            __m512i k3 = _mm512_srai_epi32(four, 24);
-            _mm512_storeu_si512(tile + j * 64, pair_whole(k0, k1));
-            _mm512_storeu_si512(tile + j * 64 + 32, pair_whole(k2, k3));
-        }
+    const uint8_t *planes = group + s.head * PANEL_ROWS;
+    for (size_t c = 0; c < s.blocks; c++, planes += planes_step(&s))
+        UNROLL_FOR (j, QUANT_BLOCK / 4)
+            _mm512_store_si512(to->tiles[block + c] + j * TILE_STRIDE,
+                               _mm512_sub_epi8(levels(planes, j, 0), vi_set1_byte(s.zero)));
+    UNROLL_FOR (i, (int)(s.blocks * s.parts)) {
+        size_t c = (size_t)i / s.parts, at = (size_t)i % s.parts * PANEL_ROWS;
+        vf scale, minimum;
+        scales(group, i, 0, &scale, &minimum);
+        v_store(to->scale[block + c] + at, scale);
+        if (s.has_minimum) v_store(to->minimum[block + c] + at, minimum);
     }
 }
 
-/* -8 .. 7 in bf16, by the quant's four bits; twice, because the look-up reads five. */
-static const uint16_t nibbles[32] = {
-    0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
-    0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
-    0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+/* ---- products ---- */
+
+/* One group of rows times one panel: the tiles and numbers of their steps. */
+struct visit {
+    const int8_t *a, *b;
+    const float *a_scale, *a_offset, *b_scale, *b_minimum;
+    float *result; /* a tile */
 };
 
-static void unpack_q4_0(const struct block_chunk *c, const uint8_t *panel, struct block_panel *to)
+INLINE struct visit visit_at(const struct block_rows *rows, const struct block_set *set,
+                             size_t group, size_t p)
 {
-    const uint8_t *block = panel + c->first * 18 * PANEL_ROWS;
-    const __m512i table = _mm512_loadu_si512(nibbles);
-    /* Bytes 0 and 1, or 2 and 3, of each output, a word apart. */
-    const __m512i bytes_01 = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    const __m512i bytes_23 = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-    for (size_t b = 0; b < c->n; b++, block += 18 * PANEL_ROWS) {
-        uint16_t *low = to->tiles + b * TILE_VALUES, *high = low + TILE_VALUES / 2;
-        _mm512_storeu_ps(to->scale + b * PANEL_ROWS, load_scales(block));
-        for (size_t j = 0; j < QUANT_BLOCK / 8; j++) {
-            __m512i halves = _mm512_loadu_si512(block + 2 * PANEL_ROWS + j * 64);
-            __m512i first = _mm512_shuffle_epi8(halves, bytes_01);
-            __m512i second = _mm512_shuffle_epi8(halves, bytes_23);
-            _mm512_storeu_si512(low + j * 64, _mm512_permutexvar_epi16(first, table));
-            _mm512_storeu_si512(low + j * 64 + 32, _mm512_permutexvar_epi16(second, table));
-            _mm512_storeu_si512(high + j * 64,
-                                _mm512_permutexvar_epi16(_mm512_srli_epi16(first, 4), table));
-            _mm512_storeu_si512(high + j * 64 + 32,
-                                _mm512_permutexvar_epi16(_mm512_srli_epi16(second, 4), table));
-        }
-    }
+    size_t at = group * rows->n + set->from;
+    const struct block_panel *panel = &set->panels[p];
+    return (struct visit){.a = rows->tiles[at],
+                          .a_scale = rows->scale[at],
+                          .a_offset = rows->offset[at],
+                          .b = panel->tiles[0],
+                          .b_scale = panel->scale[0],
+                          .b_minimum = panel->minimum[0],
+                          .result = set->results[group * set->n + p]};
 }
 
-/* Sums of one block for 16 rows and 16 outputs: begun, and given out. */
-#define BEGIN_SUMS(c_tile, a_tile, b_tile, a, b)                                                   \
+/* next_visit() - all panels of a group of rows, then the next group; the last one again. */
+INLINE struct visit next_visit(const struct block_rows *rows, const struct block_set *set,
+                               size_t group, size_t p)
+{
+    if (p + 1 < set->n) return visit_at(rows, set, group, p + 1);
+    return group + 1 < rows->n_groups ? visit_at(rows, set, group + 1, 0)
+                                      : visit_at(rows, set, group, p);
+}
+
+static struct result_place place_of(const struct block_product *m, const struct block_set *set,
+                                    size_t group, size_t p)
+{
+    size_t row = group * TILE_ROWS, column = (set->first + p) * PANEL_ROWS;
+    return (struct result_place){.y = m->y + row * m->y_stride + column,
+                                 .y_stride = m->y_stride,
+                                 .n_rows = smaller(m->n_rows - row, TILE_ROWS),
+                                 .columns = first_lanes(m->w->n_out - column)};
+}
+
+/* Where the numbers of a step are: those of a block have room for two. */
+INLINE size_t step_at(size_t step, size_t k)
+{
+    return step * (k == QUANT_BLOCK ? PARTS_MAX : 1) * PANEL_ROWS;
+}
+
+/* Sums of one step, of k, for all rows of a group and 16 outputs: begun, and given out. */
+#define BEGIN_SUMS(c_tile, a_tile, b_tile, v, step, k)                                             \
     do {                                                                                           \
-        _tile_loadd(a_tile, a, TILE_STRIDE);                                                       \
-        _tile_loadd(b_tile, b, TILE_STRIDE);                                                       \
+        _tile_loadd(a_tile, (v).a + (step)*TILE_ROWS * (k), (k));                                  \
+        _tile_loadd(b_tile, (v).b + (step)*PANEL_ROWS * (k), TILE_STRIDE);                         \
         _tile_zero(c_tile);                                                                        \
-        _tile_dpbf16ps(c_tile, a_tile, b_tile);                                                    \
+        _tile_dpbssd(c_tile, a_tile, b_tile);                                                      \
     } while (0)
 #define END_SUMS(c_tile, sums) _tile_stored(c_tile, sums, TILE_STRIDE)
 
-INLINE void scale_sums(__m512 acc[TILE_ROWS], const float *sums, const float *a_scale,
-                       const float *b_scale)
+/* at: of the step's numbers. */
+INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct visit *v, size_t at,
+                       int rows_each, bool has_minimum)
 {
-    __m512 scale = _mm512_load_ps(b_scale);
-    UNROLL_FOR (r, TILE_ROWS) {
-        __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(a_scale[r]));
-        acc[r] = _mm512_fmadd_ps(both, _mm512_load_ps(sums + r * PANEL_ROWS), acc[r]);
+    __m512 scale = _mm512_load_ps(v->b_scale + at), minimum = _mm512_setzero_ps();
+    if (has_minimum) minimum = _mm512_load_ps(v->b_minimum + at);
+    UNROLL_FOR (r, rows_each) {
+        __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * PANEL_ROWS));
+        __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(v->a_scale[at + (size_t)r]));
+        acc[r] = _mm512_fmadd_ps(both, sum, acc[r]);
+        if (has_minimum)
+            acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(v->a_offset[at + (size_t)r]), acc[r]);
     }
 }
 
-/* One group of rows times one panel. */
-struct visit {
-    const uint16_t *a, *b;
-    const float *a_scale, *b_scale;
-    float *y;
-    size_t n_rows;
-    __mmask16 columns;
-};
-
-static struct visit visit_at(const struct block_product *m, const struct block_chunk *c,
-                             const struct block_panel *panels, size_t first, size_t n_panels,
-                             size_t index)
+/* multiply_visit() - and what the tiles do meanwhile: while the sums of one step are scaled, they
+ * work on the next two, if need be of the next visit. So a visit finds its first step in sums[0]
+ * and its second one in tile 1, and leaves the next one's there. */
+INLINE void multiply_visit(const struct visit *v, const struct visit *next, size_t steps, size_t k,
+                           int32_t sums[2][RESULT_VALUES], __m512 acc[TILE_ROWS], int rows_each,
+                           bool has_minimum)
 {
-    size_t group = index / n_panels, row = group * TILE_ROWS;
-    const struct block_panel *panel = &panels[index % n_panels];
-    size_t column = (first + index % n_panels) * PANEL_ROWS;
-    return (struct visit){.a = c->a + group * c->n * TILE_VALUES,
-                          .b = panel->tiles,
-                          .a_scale = c->a_scale + group * c->n * TILE_ROWS,
-                          .b_scale = panel->scale,
-                          .y = m->y + row * m->y_stride + column,
-                          .n_rows = smaller(m->n_rows - row, TILE_ROWS),
-                          .columns = first_lanes(m->w->n_out - column)};
+    for (size_t i = 0; i < steps; i += 2) {
+        bool goes_on = i + 2 < steps;
+        const struct visit *from = goes_on ? v : next;
+        size_t even = goes_on ? i + 2 : 0, odd = smaller(even + 1, steps - 1);
+        BEGIN_SUMS(0, 4, 6, *from, even, k);
+        END_SUMS(1, sums[1]);
+        scale_sums(acc, sums[0], v, step_at(i, k), rows_each, has_minimum);
+        BEGIN_SUMS(1, 5, 7, *from, odd, k);
+        END_SUMS(0, sums[0]);
+        if (i + 1 == steps) break;
+        scale_sums(acc, sums[1], v, step_at(i + 1, k), rows_each, has_minimum);
+    }
 }
 
-/* multiply_panels() - a chunk of some panels, unpacked, for all rows; y holds what the chunks
- * before gave. While the sums of one block are scaled, the tiles work on the next two, if need be
- * of the next visit: a visit ends with sums[0] and tile 1 as the next one wants them. */
-static void multiply_panels(const struct block_product *m, const struct block_chunk *c,
-                            const struct block_panel *panels, size_t first, size_t n_panels,
-                            struct ahead ahead[PANELS_MAX])
+/* multiply_piece() - for all rows, in groups of so many; k of each step. */
+INLINE void multiply_piece(const struct block_product *m, const struct block_rows *rows,
+                           struct block_set *set, int rows_each, size_t k, bool has_minimum)
 {
-    float sums[2][TILE_ROWS * PANEL_ROWS] __attribute__((aligned(64)));
-    size_t n_visits = c->n_groups * n_panels, second = smaller(1, c->n - 1) * TILE_VALUES;
-    struct visit v = visit_at(m, c, panels, first, n_panels, 0);
-    BEGIN_SUMS(0, 4, 6, v.a, v.b);
+    int32_t sums[2][RESULT_VALUES] __attribute__((aligned(64)));
+    size_t steps = set->blocks * QUANT_BLOCK / k;
+    bool is_first = rows->first + set->from == 0;
+    struct visit v = visit_at(rows, set, 0, 0);
+    BEGIN_SUMS(0, 4, 6, v, 0, k);
     END_SUMS(0, sums[0]);
-    BEGIN_SUMS(1, 5, 7, v.a + second, v.b + second);
-    for (size_t index = 0; index < n_visits; index++) {
-        struct visit next =
-            visit_at(m, c, panels, first, n_panels, smaller(index + 1, n_visits - 1));
-        __m512 acc[TILE_ROWS];
-        for (size_t p = 0; p < PANELS_MAX; p++) fetch_share(&ahead[p]);
-        UNROLL_FOR (r, TILE_ROWS)
-            acc[r] = c->first > 0 && (size_t)r < v.n_rows
-                         ? _mm512_maskz_loadu_ps(v.columns, v.y + (size_t)r * m->y_stride)
-                         : _mm512_setzero_ps();
-        for (size_t i = 0; i < c->n; i += 2) {
-            bool goes_on = i + 2 < c->n;
-            size_t even = (i + 2) * TILE_VALUES, odd = smaller(i + 3, c->n - 1) * TILE_VALUES;
-            BEGIN_SUMS(0, 4, 6, goes_on ? v.a + even : next.a, goes_on ? v.b + even : next.b);
-            END_SUMS(1, sums[1]);
-            scale_sums(acc, sums[0], v.a_scale + i * TILE_ROWS, v.b_scale + i * PANEL_ROWS);
-            BEGIN_SUMS(1, 5, 7, goes_on ? v.a + odd : next.a + second,
-                       goes_on ? v.b + odd : next.b + second);
-            END_SUMS(0, sums[0]);
-            if (i + 1 == c->n) break;
-            scale_sums(acc, sums[1], v.a_scale + (i + 1) * TILE_ROWS,
-                       v.b_scale + (i + 1) * PANEL_ROWS);
+    BEGIN_SUMS(1, 5, 7, v, smaller(1, steps - 1), k);
+    for (size_t group = 0; group < rows->n_groups; group++)
+        for (size_t p = 0; p < set->n; p++) {
+            struct visit next = next_visit(rows, set, group, p);
+            __m512 acc[TILE_ROWS];
+            fetch_share(&set->ahead[p]);
+            if (set->is_last) result_fetch(place_of(m, set, group, p));
+            if (is_first)
+                UNROLL_FOR (r, rows_each) acc[r] = _mm512_setzero_ps();
+            else
+                UNROLL_FOR (r, rows_each) acc[r] = _mm512_load_ps(v.result + r * PANEL_ROWS);
+            multiply_visit(&v, &next, steps, k, sums, acc, rows_each, has_minimum);
+            UNROLL_FOR (r, rows_each) _mm512_store_ps(v.result + r * PANEL_ROWS, acc[r]);
+            if (set->is_last) result_store(v.result, place_of(m, set, group, p));
+            v = next;
         }
-        UNROLL_FOR (r, TILE_ROWS)
-            if ((size_t)r < v.n_rows)
-                _mm512_mask_storeu_ps(v.y + (size_t)r * m->y_stride, v.columns, acc[r]);
-        v = next;
+}
+
+/* Compiled for each kind of format and group. */
+#define DEFINE_MULTIPLY(name, rows_each, k, has_minimum)                                           \
+    static __attribute__((noinline)) void name(                                                    \
+        const struct block_product *m, const struct block_rows *rows, struct block_set *set)       \
+    {                                                                                              \
+        multiply_piece(m, rows, set, (rows_each), (k), (has_minimum));                             \
+    }
+DEFINE_MULTIPLY(multiply_8_32, 8, 32, false)
+DEFINE_MULTIPLY(multiply_8_32_minimum, 8, 32, true)
+DEFINE_MULTIPLY(multiply_8_16, 8, 16, false)
+DEFINE_MULTIPLY(multiply_8_16_minimum, 8, 16, true)
+DEFINE_MULTIPLY(multiply_16_32, 16, 32, false)
+DEFINE_MULTIPLY(multiply_16_32_minimum, 16, 32, true)
+DEFINE_MULTIPLY(multiply_16_16, 16, 16, false)
+DEFINE_MULTIPLY(multiply_16_16_minimum, 16, 16, true)
+
+typedef void multiply_fn(const struct block_product *m, const struct block_rows *rows,
+                         struct block_set *set);
+
+static multiply_fn *multiply_find(const struct planes_shape *s, size_t n_rows)
+{
+    static multiply_fn *const all[2][2][2] = {
+        {{multiply_8_32, multiply_8_32_minimum}, {multiply_8_16, multiply_8_16_minimum}},
+        {{multiply_16_32, multiply_16_32_minimum}, {multiply_16_16, multiply_16_16_minimum}}};
+    return all[n_rows > ROWS_FEW][s->parts == 2][s->has_minimum];
+}
+
+/* open_piece() - unpack the next blocks of a set, and plan to fetch what comes after them, in the
+ * same panels or the next ones. */
+static void open_piece(const struct block_product *m, const struct block_rows *rows,
+                       struct block_set *set)
+{
+    const struct planes_shape *s = m->format->shape;
+    size_t group_bytes = planes_group_bytes(s);
+    size_t panel_bytes = m->w->n_in / QUANT_BLOCK / s->blocks * group_bytes;
+    set->blocks = smaller(B_BLOCKS, rows->n - set->from);
+    bool is_end = set->from + set->blocks == rows->n;
+    size_t first = rows->first + set->from, after = is_end ? rows->first : first + set->blocks;
+    set->is_last = first + set->blocks == m->w->n_in / QUANT_BLOCK;
+    for (size_t p = 0; p < set->n; p++) {
+        const uint8_t *panel = m->w->data + (set->first + p) * panel_bytes;
+        for (size_t b = 0; b < set->blocks; b += s->blocks)
+            m->format->unpack(panel + (first + b) / s->blocks * group_bytes, &set->panels[p], b);
+        panel += is_end ? PANELS_MAX * panel_bytes : 0;
+        set->ahead[p] =
+            ahead_of(panel + after / s->blocks * group_bytes,
+                     smaller(B_BLOCKS, rows->n) / s->blocks * group_bytes, rows->n_groups);
     }
 }
 
-static void multiply(const struct block_product *m, size_t from, size_t to,
-                     const struct activations *x)
+/* multiply_chunk() - of rows, for panels [from, to), whose results stand side by side. */
+static void multiply_chunk(const struct block_product *m, const struct block_rows *rows,
+                           size_t from, size_t to, struct results *results)
 {
-    uint16_t a[A_TILES * TILE_VALUES] __attribute__((aligned(64)));
-    float a_scale[A_TILES * TILE_ROWS] __attribute__((aligned(64)));
-    struct block_panel panels[PANELS_MAX];
-    size_t n_blocks = m->w->n_in / QUANT_BLOCK;
-    size_t block_bytes = m->block_bytes * PANEL_ROWS, panel_bytes = n_blocks * block_bytes;
-    struct block_chunk c = {
-        .n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS, .a = a, .a_scale = a_scale};
-    size_t step = smaller(A_TILES / c.n_groups, BLOCKS_MAX);
-    tiles_begin(TILE_ROWS);
-    for (; c.first < n_blocks; c.first += step) {
-        c.n = smaller(step, n_blocks - c.first);
-        pack_rows(&c, x, m->n_rows, n_blocks);
-        for (size_t first = from; first < to; first += PANELS_MAX) {
-            size_t n_panels = smaller(PANELS_MAX, to - first);
-            for (size_t p = 0; p < n_panels; p++)
-                m->unpack(&c, m->w->data + (first + p) * panel_bytes, &panels[p]);
-            struct ahead ahead[PANELS_MAX] = {{0}};
-            for (size_t p = 0; p < PANELS_MAX && first + PANELS_MAX + p < to; p++)
-                ahead[p] = ahead_of(m->w->data + (first + PANELS_MAX + p) * panel_bytes +
-                                        c.first * block_bytes,
-                                    c.n * block_bytes, c.n_groups * n_panels);
-            multiply_panels(m, &c, panels, first, n_panels, ahead);
+    multiply_fn *multiply = multiply_find(m->format->shape, m->n_rows);
+    struct block_set set;
+    for (set.first = from; set.first < to; set.first += PANELS_MAX) {
+        set.n = smaller(PANELS_MAX, to - set.first);
+        set.results = results->value + (set.first - from) * rows->n_groups;
+        for (set.from = 0; set.from < rows->n; set.from += set.blocks) {
+            open_piece(m, rows, &set);
+            multiply(m, rows, &set);
         }
     }
+}
+
+/* multiply_rows() - as many panels at once as there is room for their results; where all of k fits
+ * into one chunk, few at once, so that the results stay near. */
+static void multiply_rows(const struct block_product *m, size_t from, size_t to,
+                          const struct activations *x)
+{
+    struct block_rows rows;
+    struct results results;
+    rows.first = 0;
+    rows.n_groups = (m->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    size_t n_blocks = m->w->n_in / QUANT_BLOCK, n_panels = RESULT_TILES / rows.n_groups;
+    const struct planes_shape *s = m->format->shape;
+    size_t chunk = A_BLOCKS / rows.n_groups / B_BLOCKS * B_BLOCKS;
+    tiles_begin(m->n_rows <= ROWS_FEW ? ROWS_FEW : TILE_ROWS, QUANT_BLOCK / s->parts);
+    if (chunk >= n_blocks) {
+        rows.n = n_blocks;
+        pack_rows(&rows, x, s, m->n_rows, n_blocks);
+        for (size_t first = from; first < to; first += PANELS_MAX)
+            multiply_chunk(m, &rows, first, smaller(first + PANELS_MAX, to), &results);
+        tiles_end();
+        return;
+    }
+    for (; from < to; from += n_panels)
+        for (rows.first = 0; rows.first < n_blocks; rows.first += rows.n) {
+            rows.n = smaller(chunk, n_blocks - rows.first);
+            pack_rows(&rows, x, s, m->n_rows, n_blocks);
+            multiply_chunk(m, &rows, from, smaller(from + n_panels, to), &results);
+        }
     tiles_end();
 }
 
-/* rows_from() - the activations from a row on. */
-static struct activations rows_from(const struct activations *x, size_t n_in, size_t row)
+static void product(const struct block_format *format, const struct panels *w, size_t from,
+                    size_t to, const struct activations *x, size_t n_rows, float *y,
+                    size_t y_stride)
 {
-    size_t blocks = n_in / QUANT_BLOCK;
-    return (struct activations){
-        .q8 = x->q8 + row * n_in, .scale = x->scale + row * blocks, .sum = x->sum + row * blocks};
+    for (size_t r = 0; r < n_rows; r += ROWS_MAX) {
+        struct block_product m = {.format = format,
+                                  .w = w,
+                                  .n_rows = smaller(n_rows - r, ROWS_MAX),
+                                  .y_stride = y_stride,
+                                  .y = y + r * y_stride};
+        size_t blocks = w->n_in / QUANT_BLOCK;
+        struct activations some = {
+            .q8 = x->q8 + r * w->n_in, .scale = x->scale + r * blocks, .sum = x->sum + r * blocks};
+        if (m.n_rows < ROWS_MIN)
+            format->few_rows(w, from, to, &some, m.n_rows, m.y, y_stride);
+        else
+            multiply_rows(&m, from, to, &some);
+    }
 }
 
-#define DEFINE_MATMUL(format, bytes)                                                               \
-    KERNEL_MATMUL(matmul_##format##_amx)                                                           \
+#define DEFINE_MATMUL(suffix, levels, scales)                                                      \
+    static void unpack_##suffix(const uint8_t *group, struct block_panel *to, size_t block)        \
     {                                                                                              \
-        for (size_t r = 0; r < n_rows; r += ROWS_MAX) {                                            \
-            struct block_product m = {.w = w,                                                      \
-                                      .block_bytes = (bytes),                                      \
-                                      .unpack = unpack_##format,                                   \
-                                      .n_rows = smaller(n_rows - r, ROWS_MAX),                     \
-                                      .y_stride = y_stride,                                        \
-                                      .y = y + r * y_stride};                                      \
-            struct activations some = rows_from(x, w->n_in, r);                                    \
-            if (m.n_rows < ROWS_MIN)                                                               \
-                matmul_##format##_avx512(w, from, to, &some, m.n_rows, m.y, y_stride);             \
-            else                                                                                   \
-                multiply(&m, from, to, &some);                                                     \
-        }                                                                                          \
+        unpack_group(group, planes_shape_##suffix, levels, scales, to, block);                     \
+    }                                                                                              \
+    KERNEL_MATMUL(matmul_##suffix##_amx)                                                           \
+    {                                                                                              \
+        static const struct block_format format = {                                                \
+            .shape = &planes_shape_##suffix,                                                       \
+            .unpack = unpack_##suffix,                                                             \
+            .few_rows = matmul_##suffix##_avx512,                                                  \
+        };                                                                                         \
+        product(&format, w, from, to, x, n_rows, y, y_stride);                                     \
     }
 
-DEFINE_MATMUL(q8_0, 34)
-DEFINE_MATMUL(q4_0, 18)
+DEFINE_MATMUL(q8_0, levels_8, scales_one)
+DEFINE_MATMUL(q4_0, levels_4, scales_one)
+PLANES_READERS(DEFINE_MATMUL)

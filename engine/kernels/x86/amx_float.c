@@ -10,14 +10,20 @@
 #include "engine/kernels/x86/amx_tiles.h"
 
 enum {
+    TILE_K = 32,
+    TILE_VALUES = TILE_ROWS * TILE_K, /* 1 KiB, of A and of B */
     X_PARTS = 2,
-    PARTS_MAX = 2,    /* of a weight */
-    SPLIT_TILES = 16, /* F16: k / 32 of a panel that are split at once */
+    PARTS_MAX = 2,  /* of a weight */
+    A_TILES = 512,  /* activations at once: 512 KiB, a share of the L2 cache */
+    PANELS_MAX = 4, /* that share a tile of A */
+    B_TILES = 24,   /* weights at once: half of the L1 cache */
+    ROWS_MAX = 512, /* of one walk over the panels */
 };
 
 /* A group of rows and a chunk of k: tiles [tile][part] of A, each of rows_each rows. */
 struct float_chunk {
     size_t first, n; /* tiles along k */
+    bool is_last;
     size_t n_groups, rows_each;
     uint16_t *a;
 };
@@ -27,26 +33,33 @@ static size_t a_tile(const struct float_chunk *c)
     return c->rows_each * TILE_K;
 }
 
+/* 32 f32 as bf16, in order. */
+static inline __m512i to_bf16(__m512 first, __m512 second)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh(second, first);
+}
+
 /* pack_floats() - the activations of a chunk in two parts; what is missing is zeros. */
 static void pack_floats(const struct float_chunk *c, const float *x, size_t n_rows, size_t n_in)
 {
-    for (size_t r = 0; r < c->n_groups * c->rows_each; r++)
-        for (size_t t = 0; t < c->n; t++) {
-            size_t k = (c->first + t) * TILE_K, left = r < n_rows ? n_in - k : 0;
-            __mmask16 mask0 = first_lanes(left), mask1 = first_lanes(left > 16 ? left - 16 : 0);
+    size_t size = a_tile(c);
+    for (size_t r = 0; r < c->n_groups * c->rows_each; r++) {
+        size_t k = c->first * TILE_K, group = r / c->rows_each, within = r % c->rows_each;
+        uint16_t *a = c->a + group * c->n * X_PARTS * size + within * TILE_K;
+        for (size_t t = 0; t < c->n; t++, k += TILE_K, a += X_PARTS * size) {
+            size_t left = r < n_rows ? n_in - k : 0;
             const float *row = x + r * n_in + k;
-            __m512 x0 = _mm512_maskz_loadu_ps(mask0, row);
-            __m512 x1 = _mm512_maskz_loadu_ps(mask1, row + 16);
+            __m512 x0 = _mm512_maskz_loadu_ps(first_lanes(left), row);
+            __m512 x1 = _mm512_maskz_loadu_ps(first_lanes(left > 16 ? left - 16 : 0), row + 16);
             __m512i first = to_bf16(x0, x1);
             __m512i half0 = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(first));
             __m512i half1 = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(first, 1));
             x0 = _mm512_sub_ps(x0, _mm512_castsi512_ps(_mm512_slli_epi32(half0, 16)));
             x1 = _mm512_sub_ps(x1, _mm512_castsi512_ps(_mm512_slli_epi32(half1, 16)));
-            uint16_t *a = c->a + (r / c->rows_each * c->n + t) * X_PARTS * a_tile(c) +
-                          r % c->rows_each * TILE_K;
             _mm512_storeu_si512(a, first);
-            _mm512_storeu_si512(a + a_tile(c), to_bf16(x0, x1));
+            _mm512_storeu_si512(a + size, to_bf16(x0, x1));
         }
+    }
 }
 
 /* The weights of n tiles along k from k on, as tiles [tile][part]; where they do not lie so in the
@@ -106,169 +119,186 @@ static const uint16_t *split_f16(const uint8_t *panel, size_t n_in, size_t k, si
     return scratch;
 }
 
-/* What a block of up to 2 x 2 results in tiles 0 to 3 works on: C tile 2 g + p. */
+/* One group of rows times some panels, whose results are tiles 0 to 3. */
 struct float_block {
-    const uint16_t *a[2], *b[2];
-    float *y[4];
-    size_t stride_bytes[4];
+    const uint16_t *a, *b[PANELS_MAX];
+    float (*result)[RESULT_VALUES];
 };
 
-/* One term: part i of the activations times part j of the weights. */
-INLINE void add_term(const struct float_block *f, int groups, int panels, size_t a, size_t b)
-{
-    _tile_loadd(6, f->b[0] + b, TILE_STRIDE);
-    if (panels == 2) _tile_loadd(7, f->b[1] + b, TILE_STRIDE);
-    _tile_loadd(4, f->a[0] + a, TILE_STRIDE);
-    if (groups == 2) _tile_loadd(5, f->a[1] + a, TILE_STRIDE);
-    _tile_dpbf16ps(0, 4, 6);
-    if (panels == 2) _tile_dpbf16ps(1, 4, 7);
-    if (groups == 2) _tile_dpbf16ps(2, 5, 6);
-    if (groups == 2 && panels == 2) _tile_dpbf16ps(3, 5, 7);
-}
-
-#define BEGIN_RESULT(i)                                                                            \
+/* A part of the activations, in tile a, times one of the weights; a panel after the other, so that
+ * no product waits for the one before. */
+#define ADD_PANEL(p, a_reg, b_reg)                                                                 \
     do {                                                                                           \
-        if (is_first)                                                                              \
-            _tile_zero(i);                                                                         \
-        else                                                                                       \
-            _tile_loadd(i, f->y[i], f->stride_bytes[i]);                                           \
+        if (panels <= (p)) break;                                                                  \
+        _tile_loadd(b_reg, f->b[p] + b, TILE_STRIDE);                                              \
+        _tile_dpbf16ps(p, a_reg, b_reg);                                                           \
     } while (0)
-#define END_RESULT(i) _tile_stored(i, f->y[i], f->stride_bytes[i])
+#define ADD_TERM(a_reg)                                                                            \
+    do {                                                                                           \
+        ADD_PANEL(0, a_reg, 6);                                                                    \
+        ADD_PANEL(1, a_reg, 7);                                                                    \
+        ADD_PANEL(2, a_reg, 6);                                                                    \
+        ADD_PANEL(3, a_reg, 7);                                                                    \
+    } while (0)
+#define BEGIN_RESULT(p)                                                                            \
+    do {                                                                                           \
+        if (panels <= (p)) break;                                                                  \
+        if (is_first)                                                                              \
+            _tile_zero(p);                                                                         \
+        else                                                                                       \
+            _tile_loadd(p, f->result[p], TILE_STRIDE);                                             \
+    } while (0)
+#define END_RESULT(p)                                                                              \
+    do {                                                                                           \
+        if (panels > (p)) _tile_stored(p, f->result[p], TILE_STRIDE);                              \
+    } while (0)
 
-INLINE void multiply(const struct float_block *f, int groups, int panels, size_t n, size_t a_size,
+/* multiply() - n tiles along k. */
+INLINE void multiply(const struct float_block *f, int panels, size_t n, size_t a_size,
                      size_t w_parts, bool is_first)
 {
     BEGIN_RESULT(0);
-    if (panels == 2) BEGIN_RESULT(1);
-    if (groups == 2) BEGIN_RESULT(2);
-    if (groups == 2 && panels == 2) BEGIN_RESULT(3);
-    for (size_t t = 0; t < n; t++) {
-        size_t a = t * X_PARTS * a_size, b = t * w_parts * TILE_VALUES;
-        add_term(f, groups, panels, a, b);
-        add_term(f, groups, panels, a + a_size, b);
-        if (w_parts == 2) add_term(f, groups, panels, a, b + TILE_VALUES);
+    BEGIN_RESULT(1);
+    BEGIN_RESULT(2);
+    BEGIN_RESULT(3);
+    const uint16_t *a = f->a;
+    size_t b = 0;
+    for (size_t t = 0; t < n; t++, a += X_PARTS * a_size, b += TILE_VALUES) {
+        _tile_loadd(4, a, TILE_STRIDE);
+        ADD_TERM(4);
+        _tile_loadd(5, a + a_size, TILE_STRIDE);
+        ADD_TERM(5);
+        if (w_parts == 1) continue;
+        b += TILE_VALUES;
+        ADD_TERM(4);
     }
     END_RESULT(0);
-    if (panels == 2) END_RESULT(1);
-    if (groups == 2) END_RESULT(2);
-    if (groups == 2 && panels == 2) END_RESULT(3);
+    END_RESULT(1);
+    END_RESULT(2);
+    END_RESULT(3);
 }
 
-/* Where one C tile's results go: into y, or, where they are no whole tile, first into edge. */
-struct result {
-    float *y;
-    size_t rows, columns; /* 0: there is no such tile */
-    bool is_whole;
-    float edge[TILE_ROWS * PANEL_ROWS] __attribute__((aligned(64)));
-};
-
-static void result_begin(struct result *r, float *y, size_t stride, size_t rows, size_t rows_each,
-                         size_t columns, bool is_first)
-{
-    r->y = y;
-    r->rows = rows;
-    r->columns = columns;
-    r->is_whole = rows == rows_each && columns == PANEL_ROWS;
-    for (size_t i = 0; !r->is_whole && !is_first && i < rows; i++)
-        memcpy(r->edge + i * PANEL_ROWS, y + i * stride, columns * sizeof *y);
-}
-
-static void result_end(const struct result *r, size_t stride)
-{
-    for (size_t i = 0; !r->is_whole && i < r->rows; i++)
-        memcpy(r->y + i * stride, r->edge + i * PANEL_ROWS, r->columns * sizeof *r->y);
-}
-
-/* What the products of a chunk share. */
+/* What the products of some rows share. */
 struct float_product {
     const struct panels *w;
     size_t n_rows, y_stride, w_parts;
+    split_fn *split;
     float *y;
 };
 
-/* multiply_block() - up to 2 groups of rows from group on, times up to 2 panels from panel on: n
- * tiles along k, of which b has the panels' and a_at is the first of the chunk's. */
-static void multiply_block(const struct float_product *m, const struct float_chunk *c, size_t group,
-                           size_t panel, size_t n_panels, const uint16_t *const b[2], size_t a_at,
-                           size_t n)
+/* Some panels on their way through a chunk. */
+struct float_set {
+    size_t first, n;                 /* panels of the matrix */
+    float (*results)[RESULT_VALUES]; /* [groups][n] */
+    const uint16_t *b[PANELS_MAX];   /* tiles [from, from + n_tiles) of the chunk */
+    size_t from, n_tiles;
+    struct ahead ahead[PANELS_MAX];
+    uint16_t scratch[PANELS_MAX][B_TILES * TILE_VALUES / PANELS_MAX] __attribute__((aligned(64)));
+};
+
+/* piece_tiles() - along k, of a set at once. */
+static size_t piece_tiles(const struct float_product *m)
 {
-    struct result results[4];
-    struct float_block f = {.b = {b[0], b[1]}};
-    size_t n_groups = smaller(2, c->n_groups - group);
-    bool is_first = c->first + a_at == 0;
-    for (size_t g = 0; g < n_groups; g++) {
-        size_t row = (group + g) * c->rows_each;
-        f.a[g] = c->a + ((group + g) * c->n + a_at) * X_PARTS * a_tile(c);
-        for (size_t p = 0; p < n_panels; p++) {
-            struct result *r = &results[2 * g + p];
-            size_t column = (panel + p) * PANEL_ROWS;
-            result_begin(r, m->y + row * m->y_stride + column, m->y_stride,
-                         smaller(m->n_rows - row, c->rows_each), c->rows_each,
-                         smaller(m->w->n_out - column, PANEL_ROWS), is_first);
-            f.y[2 * g + p] = r->is_whole ? r->y : r->edge;
-            f.stride_bytes[2 * g + p] = r->is_whole ? m->y_stride * sizeof *m->y : TILE_STRIDE;
-        }
-    }
-    if (n_groups == 2 && n_panels == 2)
-        multiply(&f, 2, 2, n, a_tile(c), m->w_parts, is_first);
-    else if (n_groups == 2)
-        multiply(&f, 2, 1, n, a_tile(c), m->w_parts, is_first);
-    else if (n_panels == 2)
-        multiply(&f, 1, 2, n, a_tile(c), m->w_parts, is_first);
-    else
-        multiply(&f, 1, 1, n, a_tile(c), m->w_parts, is_first);
-    for (size_t g = 0; g < n_groups; g++)
-        for (size_t p = 0; p < n_panels; p++) result_end(&results[2 * g + p], m->y_stride);
+    return B_TILES / PANELS_MAX / m->w_parts;
 }
 
-/* next_piece() - of a panel: what multiply_panels() reads after tiles [t, t + n) of a chunk. */
-static struct ahead next_piece(const struct float_product *m, const struct float_chunk *c,
-                               size_t panel, size_t t, size_t n)
+static struct result_place place_of(const struct float_product *m, const struct float_chunk *c,
+                                    size_t group, size_t panel)
+{
+    size_t row = group * c->rows_each, column = panel * PANEL_ROWS;
+    return (struct result_place){.y = m->y + row * m->y_stride + column,
+                                 .y_stride = m->y_stride,
+                                 .n_rows = smaller(m->n_rows - row, c->rows_each),
+                                 .columns = first_lanes(m->w->n_out - column)};
+}
+
+/* multiply_group() - a group of rows times a set. */
+static void multiply_group(const struct float_product *m, const struct float_chunk *c,
+                           const struct float_set *set, size_t group)
+{
+    size_t size = a_tile(c), n = set->n_tiles;
+    struct float_block f = {.a = c->a + (group * c->n + set->from) * X_PARTS * size,
+                            .result = set->results + group * set->n};
+    bool is_first = c->first + set->from == 0, is_last = c->is_last && set->from + n == c->n;
+    for (size_t p = 0; p < set->n; p++) {
+        f.b[p] = set->b[p];
+        if (is_last) result_fetch(place_of(m, c, group, set->first + p));
+    }
+    switch (set->n) {
+    case 4:
+        multiply(&f, 4, n, size, m->w_parts, is_first);
+        break;
+    case 3:
+        multiply(&f, 3, n, size, m->w_parts, is_first);
+        break;
+    case 2:
+        multiply(&f, 2, n, size, m->w_parts, is_first);
+        break;
+    default:
+        multiply(&f, 1, n, size, m->w_parts, is_first);
+    }
+    for (size_t p = 0; is_last && p < set->n; p++)
+        result_store(f.result[p], place_of(m, c, group, set->first + p));
+}
+
+/* open_piece() - the next tiles of a set, split if they must be; and a plan to fetch what comes
+ * after them, in the same panels or the next ones. */
+static void open_piece(const struct float_product *m, const struct float_chunk *c,
+                       struct float_set *set)
 {
     size_t tile_bytes = TILE_K * PANEL_ROWS * 2, panel_bytes = 2 * PANEL_ROWS * m->w->n_in;
-    bool is_last = t + n == c->n;
-    const uint8_t *from = m->w->data + (panel + (is_last ? 2 : 0)) * panel_bytes +
-                          (c->first + (is_last ? 0 : t + n)) * tile_bytes;
-    return ahead_of(from, smaller(SPLIT_TILES, c->n) * tile_bytes, (c->n_groups + 1) / 2);
+    set->n_tiles = smaller(piece_tiles(m), c->n - set->from);
+    bool is_end = set->from + set->n_tiles == c->n;
+    size_t next = is_end ? PANELS_MAX * panel_bytes + c->first * tile_bytes
+                         : (c->first + set->from + set->n_tiles) * tile_bytes;
+    for (size_t p = 0; p < set->n; p++) {
+        const uint8_t *panel = m->w->data + (set->first + p) * panel_bytes;
+        set->b[p] = m->split(panel, m->w->n_in, (c->first + set->from) * TILE_K, set->n_tiles,
+                             set->scratch[p]);
+        set->ahead[p] =
+            ahead_of(panel + next, smaller(piece_tiles(m), c->n) * tile_bytes, c->n_groups);
+    }
 }
 
-/* multiply_panels() - all rows times up to 2 panels from panel on, over a chunk. */
-static void multiply_panels(const struct float_product *m, const struct float_chunk *c,
-                            split_fn *split, size_t panel, size_t n_panels, uint16_t *scratch)
+/* multiply_set() - a chunk of some panels for all rows. */
+static void multiply_set(const struct float_product *m, const struct float_chunk *c,
+                         struct float_set *set)
 {
-    size_t panel_bytes = 2 * PANEL_ROWS * m->w->n_in;
-    for (size_t t = 0; t < c->n; t += SPLIT_TILES) {
-        size_t n = smaller(SPLIT_TILES, c->n - t);
-        const uint16_t *b[2] = {NULL, NULL};
-        struct ahead ahead[2] = {{0}};
-        for (size_t p = 0; p < n_panels; p++) {
-            b[p] =
-                split(m->w->data + (panel + p) * panel_bytes, m->w->n_in, (c->first + t) * TILE_K,
-                      n, scratch + p * SPLIT_TILES * PARTS_MAX * TILE_VALUES);
-            ahead[p] = next_piece(m, c, panel + p, t, n);
-        }
-        for (size_t g = 0; g < c->n_groups; g += 2) {
-            for (size_t p = 0; p < n_panels; p++) fetch_share(&ahead[p]);
-            multiply_block(m, c, g, panel, n_panels, b, t, n);
+    for (set->from = 0; set->from < c->n; set->from += set->n_tiles) {
+        open_piece(m, c, set);
+        for (size_t g = 0; g < c->n_groups; g++) {
+            for (size_t p = 0; p < set->n; p++) fetch_share(&set->ahead[p]);
+            multiply_group(m, c, set, g);
         }
     }
 }
 
-static void multiply_rows(const struct float_product *m, split_fn *split, size_t from, size_t to,
-                          const float *x)
+/* multiply_rows() - as many panels at once as there is room for their results, in chunks along k.
+ */
+static void multiply_rows(const struct float_product *m, size_t from, size_t to, const float *x)
 {
     uint16_t a[A_TILES * TILE_VALUES] __attribute__((aligned(64)));
-    uint16_t scratch[2 * SPLIT_TILES * PARTS_MAX * TILE_VALUES] __attribute__((aligned(64)));
+    struct results results;
+    struct float_set set;
     size_t n_tiles = (m->w->n_in + TILE_K - 1) / TILE_K;
     struct float_chunk c = {.rows_each = smaller(m->n_rows, TILE_ROWS), .a = a};
     c.n_groups = (m->n_rows + c.rows_each - 1) / c.rows_each;
     size_t step = A_TILES * TILE_ROWS / X_PARTS / (c.n_groups * c.rows_each);
-    tiles_begin(c.rows_each);
-    for (; c.first < n_tiles; c.first += step) {
-        c.n = smaller(step, n_tiles - c.first);
-        pack_floats(&c, x, m->n_rows, m->w->n_in);
-        for (size_t p = from; p < to; p += 2)
-            multiply_panels(m, &c, split, p, smaller(2, to - p), scratch);
+    size_t n_panels = RESULT_TILES / c.n_groups;
+    if (step > piece_tiles(m)) step -= step % piece_tiles(m);
+    tiles_begin(c.rows_each, TILE_STRIDE);
+    for (; from < to; from += n_panels) {
+        size_t end = smaller(from + n_panels, to);
+        for (c.first = 0; c.first < n_tiles; c.first += c.n) {
+            c.n = smaller(step, n_tiles - c.first);
+            c.is_last = c.first + c.n == n_tiles;
+            pack_floats(&c, x, m->n_rows, m->w->n_in);
+            for (set.first = from; set.first < end; set.first += PANELS_MAX) {
+                set.n = smaller(PANELS_MAX, end - set.first);
+                set.results = results.value + (set.first - from) * c.n_groups;
+                multiply_set(m, &c, &set);
+            }
+        }
     }
     tiles_end();
 }
@@ -422,8 +452,6 @@ static void multiply_few(struct float_product m, multiply_row_fn *row, size_t fr
 
 /* ---- the products ---- */
 
-enum { ROWS_MAX = A_TILES }; /* of one walk over the panels */
-
 #define DEFINE_MATMUL(format, parts)                                                               \
     KERNEL_MATMUL(matmul_##format##_amx)                                                           \
     {                                                                                              \
@@ -432,12 +460,13 @@ enum { ROWS_MAX = A_TILES }; /* of one walk over the panels */
                                       .n_rows = smaller(n_rows - r, ROWS_MAX),                     \
                                       .y_stride = y_stride,                                        \
                                       .w_parts = (parts),                                          \
+                                      .split = split_##format,                                     \
                                       .y = y + r * y_stride};                                      \
             const float *rows = x->f32 + r * w->n_in;                                              \
             if (m.n_rows <= FEW_ROWS)                                                              \
                 multiply_few(m, multiply_row_##format, from, to, rows);                            \
             else                                                                                   \
-                multiply_rows(&m, split_##format, from, to, rows);                                 \
+                multiply_rows(&m, from, to, rows);                                                 \
         }                                                                                          \
     }
 

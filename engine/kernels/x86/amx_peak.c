@@ -12,7 +12,7 @@
 
 static void zero_tiles(void)
 {
-    tiles_begin(TILE_ROWS);
+    tiles_begin(TILE_ROWS, TILE_STRIDE);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -28,7 +28,7 @@ KERNEL_PEAK(peak_float_amx)
     zero_tiles();
     for (uint64_t step = 0; step < n_steps; step++) FOUR_PRODUCTS(_tile_dpbf16ps);
     tiles_end();
-    return n_steps * 4 * TILE_ROWS * PANEL_ROWS * TILE_K;
+    return n_steps * 4 * RESULT_VALUES * (TILE_STRIDE / 2);
 }
 
 KERNEL_PEAK(peak_block_amx)
@@ -36,5 +36,5 @@ KERNEL_PEAK(peak_block_amx)
     zero_tiles();
     for (uint64_t step = 0; step < n_steps; step++) FOUR_PRODUCTS(_tile_dpbsud);
     tiles_end();
-    return n_steps * 4 * TILE_ROWS * PANEL_ROWS * TILE_K * 2;
+    return n_steps * 4 * RESULT_VALUES * TILE_STRIDE;
 }

@@ -25,6 +25,8 @@ enum {
     MAX_ROWS = 5,
     MAX_PANELS = 4,
     SCALES_BYTES = 2 * PANEL_ROWS,
+    FEW_ROWS = 2,       /* which wait for memory */
+    AHEAD_BYTES = 2048, /* in a panel, past the reach of the CPU's own guess at a page's end */
 };
 
 /* What a tile works on. */
@@ -62,6 +64,15 @@ INLINE void tile_store(const struct tile *t, int rows, int panels, tile_acc acc)
             }
         }
     }
+}
+
+/* fetch_ahead() - the next bytes of a panel, where rows are so few that a product waits for them.
+ */
+INLINE void fetch_ahead(const uint8_t *at, size_t n_bytes, int rows)
+{
+    if (rows > FEW_ROWS) return;
+    UNROLL_FOR (i, (int)(n_bytes + 63) / 64)
+        _mm_prefetch((const char *)at + AHEAD_BYTES + 64 * i, _MM_HINT_T0);
 }
 
 /* ---- float formats ---- */
@@ -104,8 +115,8 @@ INLINE void pair_bf16(const uint8_t *panel, size_t k, int v, vf *even, vf *odd)
     *odd = vi_as_float(vi_and(raw, vi_set1((int32_t)0xffff0000)));
 }
 
-INLINE void tile_float(const struct tile *t, int rows, int panels, load_pair_fn *load_pair,
-                       load_last_fn *load_last)
+INLINE void tile_float(const struct tile *t, int rows, int panels, size_t value_bytes,
+                       load_pair_fn *load_pair, load_last_fn *load_last)
 {
     size_t n_in = t->w->n_in, k = 0;
     const float *x = t->x->f32 + t->row * n_in;
@@ -118,6 +129,9 @@ INLINE void tile_float(const struct tile *t, int rows, int panels, load_pair_fn 
     }
     for (; k + 2 <= n_in; k += 2) {
         vf even[MAX_PANELS][PANEL_VECTORS], odd[MAX_PANELS][PANEL_VECTORS];
+        UNROLL_FOR (p, panels)
+            fetch_ahead(panel[p] + k * PANEL_ROWS * value_bytes, 2 * PANEL_ROWS * value_bytes,
+                        rows);
         UNROLL_FOR (p, panels)
             UNROLL_FOR (v, PANEL_VECTORS) load_pair(panel[p], k, v, &even[p][v], &odd[p][v]);
         UNROLL_FOR (r, rows) {
@@ -141,9 +155,20 @@ INLINE void tile_float(const struct tile *t, int rows, int panels, load_pair_fn 
     tile_store(t, rows, panels, acc);
 }
 
-#define TILE_f32(t, rows, panels) tile_float(t, rows, panels, pair_f32, last_f32)
-#define TILE_f16(t, rows, panels) tile_float(t, rows, panels, pair_f16, last_f16)
-#define TILE_bf16(t, rows, panels) tile_float(t, rows, panels, pair_bf16, last_bf16)
+INLINE void tile_f32(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, 4, pair_f32, last_f32);
+}
+
+INLINE void tile_f16(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, 2, pair_f16, last_f16);
+}
+
+INLINE void tile_bf16(const struct tile *t, int rows, int panels)
+{
+    tile_float(t, rows, panels, 2, pair_bf16, last_bf16);
+}
 
 /* ---- block formats ---- */
 
@@ -185,6 +210,7 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
     for (size_t b = 0; b < n_blocks; b++) {
         size_t at = t->row * n_blocks + b; /* of the first row; the next ones are n_blocks apart */
         vi sum[MAX_ROWS][MAX_PANELS][PANEL_VECTORS];
+        UNROLL_FOR (p, panels) fetch_ahead(panel[p], block_bytes * PANEL_ROWS, rows);
         UNROLL_FOR (r, rows)
             UNROLL_FOR (p, panels)
                 UNROLL_FOR (v, PANEL_VECTORS)
@@ -212,10 +238,15 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
     tile_store(t, rows, panels, acc);
 }
 
-#define TILE_q8_0(t, rows, panels)                                                                 \
-    tile_block(t, rows, panels, 34, quants_q8_0, start_q8_0, dot_q8_0)
-#define TILE_q4_0(t, rows, panels)                                                                 \
-    tile_block(t, rows, panels, 18, quants_q4_0, start_q4_0, dot_q4_0)
+INLINE void tile_q8_0(const struct tile *t, int rows, int panels)
+{
+    tile_block(t, rows, panels, 34, quants_q8_0, start_q8_0, dot_q8_0);
+}
+
+INLINE void tile_q4_0(const struct tile *t, int rows, int panels)
+{
+    tile_block(t, rows, panels, 18, quants_q4_0, start_q4_0, dot_q4_0);
+}
 
 /* ---- the products ---- */
 
@@ -231,16 +262,16 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
             for (t.row = 0; t.row < n_rows;) {                                                     \
                 size_t left = n_rows - t.row;                                                      \
                 if (n_rows == 1) {                                                                 \
-                    TILE_##format(&t, 1, KIND##_PANELS_ALONE);                                     \
+                    tile_##format(&t, 1, KIND##_PANELS_ALONE);                                     \
                     t.row += 1;                                                                    \
                 } else if (left >= KIND##_ROWS) {                                                  \
-                    TILE_##format(&t, KIND##_ROWS, KIND##_PANELS);                                 \
+                    tile_##format(&t, KIND##_ROWS, KIND##_PANELS);                                 \
                     t.row += KIND##_ROWS;                                                          \
                 } else if (left >= 2) {                                                            \
-                    TILE_##format(&t, 2, KIND##_PANELS);                                           \
+                    tile_##format(&t, 2, KIND##_PANELS);                                           \
                     t.row += 2;                                                                    \
                 } else {                                                                           \
-                    TILE_##format(&t, 1, KIND##_PANELS);                                           \
+                    tile_##format(&t, 1, KIND##_PANELS);                                           \
                     t.row += 1;                                                                    \
                 }                                                                                  \
             }                                                                                      \

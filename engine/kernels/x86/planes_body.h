@@ -3,173 +3,10 @@
  *
  *   y[r][o] = sum over k of W[o][k] * x[r][k]
  *
- * The layout is that of generic/planes.h, the order that of kernels.h. A format is two functions:
- * the levels of four k of each row, and the scales of a part of a block. */
-#include "engine/kernels/generic/planes.h"
-
-/* Levels of k = 4j .. 4j + 3 of a block, for the rows of vector v. */
-typedef vi levels_fn(const uint8_t *planes, int j, int v);
-
-/* Scale and minimum of part s of a group, for the rows of vector v. */
-typedef void scales_fn(const uint8_t *head, int s, int v, vf *scale, vf *minimum);
+ * The layout is that of generic/planes.h, the order that of kernels.h. */
+#include "engine/kernels/x86/planes_readers.h"
 
 enum { MAX_PARTS = 16 }; /* of a group */
-
-/* ---- levels ---- */
-
-/* n bits of the four values of group j, at bit `to` of their bytes. */
-INLINE vi plane_bits(const uint8_t *planes, int n, int j, int v, int to)
-{
-    vi bits = vi_load(planes + 4 * (j % n * PANEL_ROWS + v * V_LANES));
-    int from = n * (j / n);
-    bits = from > to ? vi_shift_right(bits, from - to) : vi_shift_left(bits, to - from);
-    return vi_and(bits, vi_set1_byte(((1 << n) - 1) << to));
-}
-
-INLINE vi levels_4(const uint8_t *planes, int j, int v)
-{
-    return plane_bits(planes, 4, j, v, 0);
-}
-
-INLINE vi levels_4_1(const uint8_t *planes, int j, int v)
-{
-    return vi_or(levels_4(planes, j, v), plane_bits(planes + 4 * 4 * PANEL_ROWS, 1, j, v, 4));
-}
-
-INLINE vi levels_4_2(const uint8_t *planes, int j, int v)
-{
-    return vi_or(levels_4(planes, j, v), plane_bits(planes + 4 * 4 * PANEL_ROWS, 2, j, v, 4));
-}
-
-INLINE vi levels_2(const uint8_t *planes, int j, int v)
-{
-    return plane_bits(planes, 2, j, v, 0);
-}
-
-INLINE vi levels_2_1(const uint8_t *planes, int j, int v)
-{
-    return vi_or(levels_2(planes, j, v), plane_bits(planes + 2 * 4 * PANEL_ROWS, 1, j, v, 2));
-}
-
-INLINE vi levels_iq4(const uint8_t *planes, int j, int v)
-{
-    return vi_table(planes_iq4_levels, levels_4(planes, j, v));
-}
-
-INLINE vi levels_mxfp4(const uint8_t *planes, int j, int v)
-{
-    return vi_table(planes_mxfp4_levels, levels_4(planes, j, v));
-}
-
-/* ---- scales ---- */
-
-INLINE vf negative(vf x)
-{
-    return v_sub(v_zero(), x);
-}
-
-/* The first and second f16 of a head. */
-INLINE vf head_d(const uint8_t *head, int v)
-{
-    return v_load_f16(head + 2 * v * V_LANES);
-}
-
-INLINE vf head_m(const uint8_t *head, int v)
-{
-    return v_load_f16(head + 2 * PANEL_ROWS + 2 * v * V_LANES);
-}
-
-/* Bits of one of the 32-bit words behind n f16. */
-INLINE vi head_bits(const uint8_t *head, int n, int word, int v, int shift, int mask)
-{
-    vi bits = vi_load(head + 2 * n * PANEL_ROWS + 4 * (word * PANEL_ROWS + v * V_LANES));
-    return vi_and(vi_shift_right(bits, shift), vi_set1(mask));
-}
-
-INLINE void scales_one(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    (void)s;
-    *scale = head_d(head, v);
-    *minimum = v_zero();
-}
-
-INLINE void scales_two(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    (void)s;
-    *scale = head_d(head, v);
-    *minimum = head_m(head, v);
-}
-
-/* 2^(e - 128), of which the two lowest are subnormal: their bits are 1 << 21 and 2 << 21. */
-INLINE void scales_mxfp4(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    (void)s;
-    vi e = vi_load_u8(head + v * V_LANES), one = vi_set1(1);
-    vi subnormal = vi_shift_left(vi_add(vi_min(e, one), one), 21);
-    *scale = vi_as_float(vi_max(vi_shift_left(vi_sub(e, one), 23), subnormal));
-    *minimum = v_zero();
-}
-
-INLINE void scales_q2_k(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    vi both = vi_load_u8(head + (4 + s) * PANEL_ROWS + v * V_LANES);
-    *scale = v_mul(head_d(head, v), vi_to_float(vi_and(both, vi_set1(0xf))));
-    *minimum = negative(v_mul(head_m(head, v), vi_to_float(vi_shift_right(both, 4))));
-}
-
-INLINE void scales_q3_k(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    int byte = 8 * (s % 4);
-    vi low = head_bits(head, 1, s / 4 % 2, v, byte + 4 * (s / 8), 0xf);
-    vi high = head_bits(head, 1, 2, v, byte + 2 * (s / 4), 3);
-    vi both = vi_sub(vi_or(low, vi_shift_left(high, 4)), vi_set1(32));
-    *scale = v_mul(head_d(head, v), vi_to_float(both));
-    *minimum = v_zero();
-}
-
-/* Words 0 and 1 hold four scales and four minimums; what is left at the top of their bytes belongs
- * to the other four, which are in word 2. */
-INLINE void scales_q4_k(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    int byte = 8 * (s % 4);
-    vi a, b;
-    if (s < 4) {
-        a = head_bits(head, 2, 0, v, byte, 0x3f);
-        b = head_bits(head, 2, 1, v, byte, 0x3f);
-    } else {
-        a = vi_or(head_bits(head, 2, 2, v, byte, 0xf),
-                  vi_shift_left(head_bits(head, 2, 0, v, byte + 6, 3), 4));
-        b = vi_or(head_bits(head, 2, 2, v, byte + 4, 0xf),
-                  vi_shift_left(head_bits(head, 2, 1, v, byte + 6, 3), 4));
-    }
-    *scale = v_mul(head_d(head, v), vi_to_float(a));
-    *minimum = negative(v_mul(head_m(head, v), vi_to_float(b)));
-}
-
-INLINE void scales_q6_k(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    vi eight = vi_load_i8(head + (2 + s) * PANEL_ROWS + v * V_LANES);
-    *scale = v_mul(head_d(head, v), vi_to_float(eight));
-    *minimum = v_zero();
-}
-
-INLINE void scales_iq4_xs(const uint8_t *head, int s, int v, vf *scale, vf *minimum)
-{
-    vi high = vi_load_u16(head + 2 * PANEL_ROWS + 2 * v * V_LANES);
-    vi low = head_bits(head, 2, 0, v, 4 * s, 0xf);
-    high = vi_shift_left(vi_and(vi_shift_right(high, 2 * s), vi_set1(3)), 4);
-    *scale = v_mul(head_d(head, v), vi_to_float(vi_sub(vi_or(low, high), vi_set1(32))));
-    *minimum = v_zero();
-}
-
-/* ---- a tile ---- */
-
-INLINE int32_t sum_16(const int8_t *q)
-{
-    __m128i bytes = _mm_xor_si128(_mm_loadu_si128((const void *)q), _mm_set1_epi8(-128));
-    __m128i sums = _mm_sad_epu8(bytes, _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
-}
 
 /* Sums of the activations of each part of block `at`. */
 INLINE void part_sums(const struct activations *x, size_t at, size_t parts, int32_t sum[2])
@@ -202,6 +39,7 @@ INLINE void add_block(const struct tile *t, int rows, int panels, const struct p
     size_t planes_at = s.head * PANEL_ROWS + c * planes_step(&s), at[MAX_ROWS];
     int parts = (int)s.parts, n = QUANT_BLOCK / 4 / parts;
     int32_t x_sum[MAX_ROWS][2];
+    UNROLL_FOR (p, panels) fetch_ahead(group[p] + planes_at, planes_step(&s), rows);
     UNROLL_FOR (r, rows) {
         at[r] = (t->row + (size_t)r) * (t->w->n_in / QUANT_BLOCK) + b;
         part_sums(x, at[r], s.parts, x_sum[r]);
@@ -250,6 +88,7 @@ INLINE void tile_planes(const struct tile *t, int rows, int panels, const struct
             UNROLL_FOR (v, PANEL_VECTORS) acc[r][p][v] = v_zero();
     }
     for (size_t b = 0; b < n_blocks; b += s.blocks) {
+        UNROLL_FOR (p, panels) fetch_ahead(group[p], s.head * PANEL_ROWS, rows);
         UNROLL_FOR (p, panels)
             UNROLL_FOR (part, (int)(s.blocks * s.parts))
                 UNROLL_FOR (v, PANEL_VECTORS)
@@ -261,30 +100,13 @@ INLINE void tile_planes(const struct tile *t, int rows, int panels, const struct
     tile_store(t, rows, panels, acc);
 }
 
-#define TILE_q4_1(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q4_1, levels_4, scales_two)
-#define TILE_q5_0(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q5_0, levels_4_1, scales_one)
-#define TILE_q5_1(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q5_1, levels_4_1, scales_two)
-#define TILE_iq4_nl(t, rows, panels)                                                               \
-    tile_planes(t, rows, panels, planes_shape_iq4_nl, levels_iq4, scales_one)
-#define TILE_mxfp4(t, rows, panels)                                                                \
-    tile_planes(t, rows, panels, planes_shape_mxfp4, levels_mxfp4, scales_mxfp4)
-#define TILE_q2_k(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q2_k, levels_2, scales_q2_k)
-#define TILE_q3_k(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q3_k, levels_2_1, scales_q3_k)
-#define TILE_q4_k(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q4_k, levels_4, scales_q4_k)
-#define TILE_q5_k(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q5_k, levels_4_1, scales_q4_k)
-#define TILE_q6_k(t, rows, panels)                                                                 \
-    tile_planes(t, rows, panels, planes_shape_q6_k, levels_4_2, scales_q6_k)
-#define TILE_iq4_xs(t, rows, panels)                                                               \
-    tile_planes(t, rows, panels, planes_shape_iq4_xs, levels_iq4, scales_iq4_xs)
-#define TILE_tq2_0(t, rows, panels)                                                                \
-    tile_planes(t, rows, panels, planes_shape_tq2_0, levels_2, scales_one)
+#define DEFINE_TILE(suffix, levels, scales)                                                        \
+    INLINE void tile_##suffix(const struct tile *t, int rows, int panels)                          \
+    {                                                                                              \
+        tile_planes(t, rows, panels, planes_shape_##suffix, levels, scales);                       \
+    }
+PLANES_READERS(DEFINE_TILE)
+#undef DEFINE_TILE
 
 /* Bytes of a panel: 16 rows of the file. */
 #define DEFINE_PLANES(id, suffix, blocks, ...)                                                     \
