@@ -1,0 +1,132 @@
+#!/bin/sh
+# test_lab - the network lab: four machines with limits, a model that is too big for one of them, a cut cable.
+#
+#   sh test_lab.sh TANDEM TOOLS
+#
+# Root on a Debian whose kernel has what lab.sh needs: there all of it must run. Elsewhere it is skipped by name.
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+limit_s=100
+export TANDEM_LAB="/run/tandem-lab-$$"
+lab_sh=$top/cluster/lab/lab.sh
+store=$(mktemp -d /var/tmp/test-lab.XXXXXX) || exit 1 # every machine has a /tmp of its own
+trap 'sh "$lab_sh" down; clean_up; rm -rf "$store"' EXIT
+
+# cannot_run - why not, or fails.
+cannot_run() {
+    [ "$(id -u)" -eq 0 ] || { echo "not root" && return; }
+    [ -f /etc/debian_version ] || { echo "not Debian" && return; }
+    [ -e /sys/fs/cgroup/cgroup.controllers ] || [ -e /sys/fs/cgroup/memory ] || { echo "no memory control groups" && return; }
+    command -v ip >/dev/null && command -v tc >/dev/null || return 1 # a failure, since apt-get has it
+    unshare --net --uts --mount sh -c 'ip link add bridge type bridge && ip link add port1 type veth peer name port2 &&
+        tc qdisc add dev port1 root tbf rate 1gbit burst 128kb limit 1mb' 2>"$work/err" && return 1
+    echo "this kernel has not all of namespaces, bridge, veth and tbf: $(head -n 1 "$work/err")"
+}
+if reason=$(cannot_run) && [ -n "$reason" ]; then
+    skip "the network lab" "$reason"
+    finish
+fi
+
+lab() {
+    run sh "$lab_sh" "$@"
+}
+
+# lab_line OPTION... - a line over all machines.
+lab_line() {
+    lab run --tandem "$TANDEM" "$@"
+}
+
+# ---- machines ----
+
+lab up 3 --rate 1gbit --memory 100M,200M
+check "three machines come up" [ "$status" -eq 0 ]
+lab up 2
+expect_error "a second lab in the same place is refused" 1 'is there already'
+lab on n2 sh -c 'hostname; ls /tmp; tc qdisc show dev eth0'
+check "a machine has its name" grep -qx n2 "$work/out"
+check "a machine's interface is paced" grep -q 'tbf .*rate 1Gbit' "$work/out"
+: >"$work/private"
+lab on n2 test -e "$work/private"
+check "a machine's /tmp is its own" [ "$status" -eq 1 ]
+lab on n3 test -r "$lab_sh"
+check "the repository is shared" [ "$status" -eq 0 ]
+lab on n1 sh -c 'exec 3<>/dev/zero; head -c 150000000 <&3 | tail -c 140000000 | wc -c'
+check "a machine has no more memory than its limit" [ "$(cat "$work/out")" != 140000000 ]
+lab on n2 sh -c 'exec 3<>/dev/zero; head -c 150000000 <&3 | tail -c 140000000 | wc -c'
+check "another machine has more" [ "$(cat "$work/out")" = 140000000 ]
+lab status
+check "status says where the kernel had to kill" grep -Eq '^n1 +100 MiB .* [1-9][0-9]*$' "$work/out"
+lab on n9 true
+expect_error "a machine that is not there" 1 'no machine n9'
+
+cp "$demo_model" "$store/model.gguf"
+: >"$store/beside"
+lab hide "$store/model.gguf" n2 n3
+check "a file is hidden" [ "$status" -eq 0 ]
+hidden() {
+    sh "$lab_sh" on n2 test -e "$store/beside" && ! sh "$lab_sh" on n2 test -e "$store/model.gguf" &&
+        ! sh "$lab_sh" on n3 test -e "$store/model.gguf" && sh "$lab_sh" on n1 test -e "$store/model.gguf"
+}
+check "it is gone there and nowhere else, and its neighbours stay" hidden
+
+tandem generate -q -m "$demo_model" -p 'Once upon' -n 20 --temp 0
+cp "$work/out" "$work/direct"
+lab_line generate -q -m "$demo_model" -p 'Once upon' -n 20 --temp 0
+check "a line over three machines says the same" cmp "$work/direct" "$work/out"
+
+# ---- a cut cable ----
+
+export TANDEM_TEST_FAULT=decode:100
+: >"$work/out"
+timeout -k 5 40 sh "$lab_sh" run --tandem "$TANDEM" generate -q -m "$demo_model" -p 'Once upon' -n 200 --ignore-eos \
+    >"$work/out" 2>"$work/err" </dev/null &
+pid=$!
+wait_for 30 test -s "$work/out"
+sh "$lab_sh" cut n3
+wait "$pid"
+status=$?
+unset TANDEM_TEST_FAULT
+check "a machine that is cut off ends the line with status 5" [ "$status" -eq 5 ]
+check "it is named" grep -q '^worker 3 @n3, layers .*: stopped answering' "$work/err"
+lab mend n3
+lab_line generate -q -m "$demo_model" -p 'Once upon' -n 20 --temp 0
+check "with its cable back, the line runs" cmp "$work/direct" "$work/out"
+
+lab down
+nothing_left() {
+    [ ! -e "$TANDEM_LAB" ] && ! ls -d /sys/fs/cgroup/*/"${TANDEM_LAB##*/}"-n* /sys/fs/cgroup/"${TANDEM_LAB##*/}"-n* \
+        >/dev/null 2>&1 && ! pgrep -f "^sh .*$TANDEM_LAB/n" >/dev/null
+}
+check "down leaves nothing" nothing_left
+lab down
+check "down may come twice" [ "$status" -eq 0 ]
+lab up 0
+expect_error "no machines are refused" 1 'up wants a number of machines'
+lab up 2 --memory plenty
+expect_error "a limit that is none is refused" 1 'plenty'
+check "what was refused leaves nothing" nothing_left
+
+# ---- the demonstrations ----
+
+run sh "$top/cluster/lab/too-big.sh" --tandem "$TANDEM"
+check "a model that is too big for one machine runs on four" [ "$status" -eq 0 ]
+check "one machine refuses with the plan's message" \
+    grep -q '^worker 1 @n1, layers 0..27: needs .* may use .*what fits is 2 workers' "$work/out"
+# The report ends each worker's line with what it held at most.
+inside() {
+    awk '/^rank [1-4]: .*resident at most/ { n++; if ($NF != "MiB" || $(NF - 1) > 400) bad = 1 } END { exit n != 4 || bad }' \
+        "$work/out"
+}
+check "each of the four stays inside its limit" inside
+
+run sh "$top/cluster/lab/hops.sh" --tandem "$TANDEM"
+cat "$work/out"
+check "hops over real interfaces and emulated ones are in one table" \
+    [ "$(awk 'NF == 4 && $1 ~ /^[0-9]+$/ && $2 > 0 && $3 > 0' "$work/out" | wc -l)" -ge 3 ]
+# The wire's own time is a lower bound that noise cannot break: what was sent came no sooner.
+paced() {
+    awk 'NF == 4 && $1 > 500000 { n++; if ($2 < 0.8 * $4 || $3 < 0.8 * $4) bad = 1 } END { exit n == 0 || bad }' "$work/out"
+}
+check "neither is faster than the wire" paced
+finish
