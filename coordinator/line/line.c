@@ -2,6 +2,7 @@
 #include "coordinator/line/line.h"
 
 #include "coordinator/line/capacity.h"
+#include "coordinator/line/cpu_share.h"
 #include "coordinator/line/journal.h"
 #include "coordinator/line/line_state.h"
 #include "coordinator/line/overlap.h"
@@ -106,20 +107,7 @@ static int check_hellos(struct line *ln, struct err *err)
     return ERR_NONE;
 }
 
-/* stage_threads() - a bound rank has its CPUs for itself; the others of a host share what there is. */
-static uint32_t stage_threads(struct line *ln, uint32_t stage)
-{
-    const struct member *m = roster_at(ln->roster, stage);
-    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
-    uint32_t sharers = 0;
-    for (uint32_t i = 0; i < ln->n_stages; i++) {
-        const struct member *o = roster_at(ln->roster, i);
-        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
-    }
-    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
-}
-
-static int send_load(struct line *ln, uint32_t stage, const struct line_config *c, struct err *err)
+static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const struct line_config *c, struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
     struct member *m = roster_at(ln->roster, stage);
@@ -138,7 +126,7 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .rows_max = lim->rows_max,
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
-                                      .threads = c->threads > 0 ? c->threads : stage_threads(ln, stage),
+                                      .threads = threads,
                                       .trace_layers = c->trace_layers,
                                       .coordinator_pid = (uint32_t)getpid(),
                                       .coordinator_host = roster_host(ln->roster)}};
@@ -189,6 +177,35 @@ static int check_memory(struct line *ln, struct err *err)
     return rc;
 }
 
+static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos, const uint32_t *threads)
+{
+    char text[CPU_SHARE_TEXT_MAX];
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        enum cpu_share_verdict verdict = cpu_share_judge(hellos, threads, ln->n_stages, i, text);
+        if (verdict != CPU_SHARE_FINE)
+            log_event(verdict == CPU_SHARE_WRONG ? LOG_WARN : LOG_INFO, "cpus", "worker %d @%s %s",
+                      roster_at(ln->roster, i)->rank, hellos[i]->host, text);
+    }
+}
+
+/* send_loads() - threads: what was asked for, or a share of the host's CPUs. */
+static int send_loads(struct line *ln, const struct line_config *c, struct err *err)
+{
+    const uint32_t n = ln->n_stages;
+    const struct msg_hello **hellos = calloc(n, sizeof *hellos);
+    uint32_t *threads = calloc(n, sizeof *threads);
+    int rc = hellos != NULL && threads != NULL ? ERR_NONE : err_set(err, ERR_MEMORY, "no memory for %u workers", n);
+    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
+    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) {
+        threads[i] = c->threads > 0 ? c->threads : cpu_share_threads(hellos, n, i);
+        rc = send_load(ln, i, threads[i], c, err);
+    }
+    if (rc == ERR_NONE) warn_of_cpus(ln, hellos, threads);
+    free(hellos);
+    free(threads);
+    return rc;
+}
+
 /* hello, plan, check, load, ready */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
@@ -200,7 +217,7 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     ln->isa = ISA_COUNT - 1;
     for (uint32_t i = 0; i < ln->n_stages; i++)
         if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
+    TRY(send_loads(ln, c, err));
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
