@@ -59,6 +59,7 @@ slurm="PATH=$work/bin:$PATH SLURM_JOB_NODELIST=n[1-3]"
 srun='srun --mpi=pmix'
 rest='--overcommit --input=0 --kill-on-bad-exit=1'
 anywhere='--map-by slot --bind-to none'
+told='--map-by seq:OVERSUBSCRIBE --bind-to'
 domain='--map-by numa --rank-by slot --bind-to numa'
 line "this machine alone" "mpirun --host localhost:2 -n 2 $anywhere" plain ''
 line "this machine with two NUMA domains" "mpirun --host localhost:3 -n 3 $domain" two ''
@@ -72,21 +73,25 @@ line "a host that is named twice" "mpirun --host a:3,b:1 -n 4 $anywhere" plain '
 line "hosts from a file" "mpirun --host n1:3,n2:1,10.0.0.3:1 -n 5 $anywhere" plain '' --hostfile "$work/hosts"
 line "the example of a host file" "mpirun --host node01:3,node02:2,node03:1,10.0.0.14:1 -n 7 $anywhere" plain '' \
     --hostfile "$top/cluster/hosts.example"
+line "some of the places" "mpirun --host a:3,b:1 -n 4 $anywhere" plain '' --hosts a:2,b:2,c:2 --workers 3
+line "so many workers on the only host" "mpirun --host localhost:6 -n 6 $anywhere" plain '' --workers 5
 line "an interface and a port range" "mpirun --host a:2,b:1 -n 3 $anywhere --mca btl_tcp_if_include eth1 \
 --mca oob_tcp_if_include eth1 --mca btl_tcp_port_min_v4 47000 --mca btl_tcp_port_range_v4 100 \
 --mca oob_tcp_dynamic_ipv4_ports 47000-47099" plain '' --hosts a,b --iface eth1 --ports 47000-47099
 line "what the other hosts must know travels" "mpirun --host a:2,b:1 -n 3 $anywhere -x OMP_NUM_THREADS -x TANDEM_ISA" \
     plain 'OMP_NUM_THREADS=4 TANDEM_ISA=avx2' --hosts a,b
-line "a PBS allocation" "mpirun --host n7:2,n8:1 -n 3 --mca ras ^slurm,tm $anywhere" plain "PBS_NODEFILE=$work/nodes"
+line "a PBS allocation" "mpirun --host n7,n7,n8 -n 3 $told none" plain "PBS_NODEFILE=$work/nodes"
 line "a Slurm allocation" "$srun --ntasks=4 --distribution=arbitrary --nodelist=n1,n1,n2,n3 $rest --cpu-bind=none" \
     plain "$slurm"
 line "a Slurm allocation with two domains each" "$srun --ntasks=7 --distribution=arbitrary \
 --nodelist=n1,n1,n1,n2,n2,n3,n3 $rest --cpu-bind=rank_ldom" two "$slurm"
 line "part of a Slurm allocation, on one interface" "env OMPI_MCA_btl_tcp_if_include=ib0 $srun --ntasks=3 \
 --distribution=arbitrary --nodelist=n2,n2,n3 $rest --cpu-bind=none" plain "$slurm" --hosts n2,n3 --iface ib0
-line "mpirun in a Slurm allocation" "mpirun --host n1:2,n2:1,n3:1 -n 4 --mca ras ^slurm,tm $anywhere" plain "$slurm" \
+line "mpirun in a Slurm allocation" "mpirun --host n1,n1,n2,n3 -n 4 $told none" plain "$slurm" \
     --launcher mpirun
-line "a Slurm whose srun knows no PMIx" "mpirun --host n1:2,n2:1,n3:1 -n 4 --mca ras ^slurm,tm $anywhere" plain \
+line "mpirun in a Slurm allocation with two domains each" "mpirun --host n1,n1,n1,n2,n2,n3,n3 -n 7 $told numa" two \
+    "$slurm" --launcher mpirun
+line "a Slurm whose srun knows no PMIx" "mpirun --host n1,n1,n2,n3 -n 4 $told none" plain \
     "PATH=$work/without_pmix:$PATH SLURM_JOB_NODELIST=n[1-3]"
 
 # The printed line can be pasted.
@@ -112,6 +117,8 @@ refused "an option without its value" '--iface is unknown or wants a value' --if
 refused "a host name that is none" 'no host name.*a;b' --hosts 'a;b' bench
 refused "a number of workers that is none" 'a:x' --hosts a:x bench
 refused "no workers for a host" "--per-host wants" --per-host 0 bench
+refused "more workers than places" '--workers 3 is more than' --hosts a,b --workers 3 bench
+refused "no workers at all" '--workers wants' --hosts a,b --workers 0 bench
 refused "hosts twice" 'contradict' --hosts a --hostfile "$work/hosts" bench
 refused "a host file that is not there" 'nowhere cannot be read' --hostfile "$work/nowhere" bench
 refused "a host file without hosts" 'names none' --hostfile /dev/null bench
