@@ -6,7 +6,7 @@
 #     --threads N     threads of each worker (default: 1, so that a worker more is a CPU more; 0: tandem's choice)
 #     --model FILE    the model that all lines share (default: a synthesised tinyllama-1.1b in q8_0)
 #     --out FOLDER    where scaling.csv and the plots go (default: scaling-results)
-#     --tandem FILE   the program (default: build/release/tandem, which cluster/setup.sh builds)
+#     --tandem FILE   the program (default: the one that cluster/tandem-run finds)
 #     --quick         a small model and few repetitions: a minute on a laptop, for a first look
 #     --no-plots      only the CSV
 #   Behind "--" stands what cluster/tandem-run wants for a cluster: -- --hostfile hosts --iface eth1
@@ -76,9 +76,9 @@ fi
 is_number "$workers" || fail "--workers wants a number, got '$workers'"
 [ "$workers" -ge 1 ] || fail "--workers wants one at least"
 is_number "$threads" || fail "--threads wants a number, got '$threads'"
-if [ -z "$tandem" ]; then
+if [ -z "$tandem" ] && ! tandem=$("$here/tandem-run" --which 2>/dev/null); then
     tandem=$top/build/release/tandem
-    [ -x "$tandem" ] || sh "$here/setup.sh" || exit 1
+    sh "$here/setup.sh" || exit 1
 fi
 [ -x "$tandem" ] || fail "$tandem is no program"
 mkdir -p "$out" || exit 1

@@ -9,10 +9,10 @@
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-top=$(cd "$here/../.." && pwd) || exit 1
+cluster=$(cd "$here/.." && pwd) || exit 1
 # shellcheck source=../mpi_env.sh
-. "$top/cluster/mpi_env.sh"
-tandem=$top/build/release/tandem
+. "$cluster/mpi_env.sh"
+tandem=
 rate=1gbit
 delay=50us
 
@@ -30,7 +30,8 @@ while [ $# -ge 2 ]; do
     esac
     shift 2
 done
-[ -x "$tandem" ] || fail "$tandem is no program: sh cluster/setup.sh builds it"
+: "${tandem:=$("$cluster/tandem-run" --which)}"
+[ -x "$tandem" ] || exit 1
 case $rate in
 *gbit) mbit=$((${rate%gbit} * 1000)) ;;
 *mbit) mbit=${rate%mbit} ;;
@@ -63,7 +64,7 @@ bench() {
 emulate=
 bench lab sh "$here/lab.sh" run
 emulate=$delay,$rate
-bench emulated "$top/cluster/tandem-run"
+bench emulated "$cluster/tandem-run"
 
 printf '\nmicroseconds of a hop at %s\n%10s  %10s  %14s  %10s\n' "$rate" bytes lab "--link-emulate" "wire alone"
 join "$work/lab.hops" "$work/emulated.hops" | awk -v mbit="$mbit" '

@@ -22,7 +22,8 @@
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-top=$(cd "$here/../.." && pwd) || exit 1
+cluster=$(cd "$here/.." && pwd) || exit 1
+top=$(cd "$cluster/.." && pwd) || exit 1 # the repository, or share/ of an installation
 self=$here/lab.sh
 lab=${TANDEM_LAB:-/run/tandem-lab}
 name=${lab##*/}
@@ -199,8 +200,8 @@ $(cd "$2" && pwd)" || exit 1 ;;
 run() {
     export OMPI_MCA_plm_rsh_agent="sh $self agent"
     # shellcheck source=../mpi_env.sh
-    . "$top/cluster/mpi_env.sh"
-    on n1 "$top/cluster/tandem-run" --hosts "$(machines | paste -s -d , -)" --iface eth0 "$@"
+    . "$cluster/mpi_env.sh"
+    on n1 "$cluster/tandem-run" --hosts "$(machines | paste -s -d , -)" --iface eth0 "$@"
 }
 
 hide() {

@@ -9,8 +9,8 @@
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-top=$(cd "$here/../.." && pwd) || exit 1
-tandem=$top/build/release/tandem
+cluster=$(cd "$here/.." && pwd) || exit 1
+tandem=
 memory=400M
 
 fail() {
@@ -30,7 +30,8 @@ while [ $# -ge 2 ]; do
     esac
     shift 2
 done
-[ -x "$tandem" ] || fail "$tandem is no program: sh cluster/setup.sh builds it"
+: "${tandem:=$("$cluster/tandem-run" --which)}"
+[ -x "$tandem" ] || exit 1
 
 # Not in /tmp, of which every machine has its own.
 work=$(mktemp -d /var/tmp/too-big.XXXXXX) || exit 1

@@ -6,31 +6,11 @@
 # Root on a Debian whose kernel has what lab.sh needs: there all of it must run. Elsewhere it is skipped by name.
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=lab_lib.sh
+. "$(dirname "$0")/lab_lib.sh"
 
 limit_s=100
-export TANDEM_LAB="/run/tandem-lab-$$"
-lab_sh=$top/cluster/lab/lab.sh
-store=$(mktemp -d /var/tmp/test-lab.XXXXXX) || exit 1 # every machine has a /tmp of its own
-trap 'sh "$lab_sh" down; clean_up; rm -rf "$store"' EXIT
-
-# cannot_run - why not, or fails.
-cannot_run() {
-    [ "$(id -u)" -eq 0 ] || { echo "not root" && return; }
-    [ -f /etc/debian_version ] || { echo "not Debian" && return; }
-    [ -e /sys/fs/cgroup/cgroup.controllers ] || [ -e /sys/fs/cgroup/memory ] || { echo "no memory control groups" && return; }
-    command -v ip >/dev/null && command -v tc >/dev/null || return 1 # a failure, since apt-get has it
-    unshare --net --uts --mount sh -c 'ip link add bridge type bridge && ip link add port1 type veth peer name port2 &&
-        tc qdisc add dev port1 root tbf rate 1gbit burst 128kb limit 1mb' 2>"$work/err" && return 1
-    echo "this kernel has not all of namespaces, bridge, veth and tbf: $(head -n 1 "$work/err")"
-}
-if reason=$(cannot_run) && [ -n "$reason" ]; then
-    skip "the network lab" "$reason"
-    finish
-fi
-
-lab() {
-    run sh "$lab_sh" "$@"
-}
+lab_or_skip "the network lab"
 
 # lab_line OPTION... - a line over all machines.
 lab_line() {
