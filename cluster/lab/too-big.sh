@@ -1,9 +1,10 @@
 #!/bin/sh
 # too-big - a model that one machine of 400 MB cannot hold is refused there, and generates over four of them.
 #
-#   sh cluster/lab/too-big.sh [--memory 400M,...] [--tandem FILE] [GENERATE OPTION...]
+#   sh cluster/lab/too-big.sh [--memory 400M,...] [--layers 28] [--tandem FILE] [GENERATE OPTION...]
 #
-# --memory gives the four machines other limits, which makes another split. The model is synthesised (its words mean
+# --memory gives the four machines other limits. --layers makes the model larger, by 18 MB each: 200M,400M,400M,800M hold 44
+# layers, though not a quarter each (--split auto). The model is synthesised (its words mean
 # nothing; see what it prints as a proof that four machines say what one with enough memory says).
 # Station before: cluster/setup.sh. Station after: lab.sh, which makes the machines, and removes them whatever happens.
 set -u
@@ -12,6 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd) || exit 1
 cluster=$(cd "$here/.." && pwd) || exit 1
 tandem=
 memory=400M
+layers=28
 
 fail() {
     printf 'too-big: %s\n' "$*" >&2
@@ -25,6 +27,7 @@ step() {
 while [ $# -ge 2 ]; do
     case $1 in
     --memory) memory=$2 ;;
+    --layers) layers=$2 ;;
     --tandem) tandem=$2 ;;
     *) break ;;
     esac
@@ -59,8 +62,8 @@ generate() {
 }
 
 model=$work/big.gguf
-step "a model of half a gigabyte"
-"$tandem" synth --family llama --layers 28 --embd 1280 --heads 20 --heads-kv 4 --ff 3584 --type q8_0 \
+step "a model of $((layers * 18)) MB"
+"$tandem" synth --family llama --layers "$layers" --embd 1280 --heads 20 --heads-kv 4 --ff 3584 --type q8_0 \
     --seed 1 -o "$model" || exit 1
 
 step "four machines, 1 Gbit/s between them"

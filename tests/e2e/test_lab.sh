@@ -87,6 +87,34 @@ lab up 2 --memory plenty
 expect_error "a limit that is none is refused" 1 'plenty'
 check "what was refused leaves nothing" nothing_left
 
+# ---- uneven limits ----
+
+# layers_of RANK - how many layers the -v report gives it.
+layers_of() {
+    sed -n "s/^coordinator: worker $1 @.*, layers \([0-9]*\)\.\.\([0-9]*\): needs.*/\1 \2/p" "$work/err" |
+        awk '{ print $2 - $1 + 1 }'
+}
+
+# More than a quarter of it does not fit into 200M, and all of it into 1800M. Zeroes cost no disk.
+uneven() {
+    lab up 4 --memory 200M,400M,400M,800M
+    model uneven type=Q8_0 layers=44 embd=1280 ff=3584 heads=20 kv=4 vocab=2048 zero=1
+    mv "$made" "$store/uneven.gguf"
+    lab_line generate -v -m "$store/uneven.gguf" --ids 1,2,3 -n 4 --split auto
+    for rank in 1 2 3 4; do printf 'machine %d holds %s layers\n' $rank "$(layers_of $rank)"; done
+    check "uneven limits: the line runs" [ "$status" -eq 0 ]
+    # A planner that measured it as slow may even leave it out.
+    check "uneven limits give an uneven split: the smallest machine has less than a quarter" \
+        awk 'BEGIN { exit !(ARGV[1] < 11 && ARGV[1] + ARGV[2] + ARGV[3] + ARGV[4] == 44) }' \
+        "$(layers_of 1)" "$(layers_of 2)" "$(layers_of 3)" "$(layers_of 4)"
+    lab down
+}
+if "$TANDEM" generate --help | grep -q -- '--split.*auto'; then
+    uneven
+else
+    skip "uneven limits give an uneven split" "this tandem splits by bytes only"
+fi
+
 # ---- the demonstrations ----
 
 run sh "$top/cluster/lab/too-big.sh" --tandem "$TANDEM"

@@ -175,7 +175,7 @@ lines_are() {
 resumed() {
     ends "$1: the job ends"
     check "$1: it was put back into the queue" grep -q 'back into the queue' "$store/job-$job.log"
-    check "$1: it ran twice" [ "$(grep -c '^tandem-run: ' "$store/job-$job.log")" -eq 2 ]
+    check "$1: it ran more than once" [ "$(grep -c '^tandem-run: ' "$store/job-$job.log")" -ge 2 ]
     sort "$store/$2" >"$work/out"
     check "$1: the results are those of an uncut job" cmp "$work/uncut" "$work/out"
 }
