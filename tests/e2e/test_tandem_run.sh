@@ -173,6 +173,15 @@ interrupted() {
 }
 interrupted INT
 interrupted TERM
+
+for i in 1 2 3 4 5 6; do echo "{\"prompt\": \"x\", \"max_tokens\": $((i * 10))}"; done >"$work/in.jsonl"
+timeout -k 5 "$limit_s" sh "$launcher" --tandem "$TANDEM" --per-host 3 generate -q -m "$demo_model" --batch "$work/in.jsonl" \
+    -o "$work/out.jsonl" --slots 1 >"$work/out" 2>"$work/err" </dev/null &
+pid=$!
+wait_for 30 test -s "$work/out.jsonl"
+pkill -USR1 -P "$pid"
+wait "$pid"
+check "a batch that is told to finish gives back 75" [ $? -eq 75 ]
 unset TANDEM_TEST_FAULT
 check "no note is left behind" [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name '.tandem-run.*' -newer "$work/direct")" ]
 finish
