@@ -1,15 +1,15 @@
 #!/bin/sh
 # scaling - how does a line scale? Bench over 1 .. N workers, over message sizes and over emulated wires: CSV and plots.
 #
-#   sh cluster/scaling.sh [OPTION...] [-- MPIRUN OPTION...]
+#   sh cluster/scaling.sh [OPTION...] [-- TANDEM-RUN OPTION...]
 #     --workers N     up to so many workers (default: the CPUs of this machine, 2 to 8)
 #     --threads N     threads of each worker (default: 1, so that a worker more is a CPU more; 0: tandem's choice)
 #     --model FILE    the model that all lines share (default: a synthesised tinyllama-1.1b in q8_0)
 #     --out FOLDER    where scaling.csv and the plots go (default: scaling-results)
-#     --tandem FILE   the program (default: build/release/tandem, which cluster/setup.sh builds)
+#     --tandem FILE   the program (default: the one that cluster/tandem-run finds)
 #     --quick         a small model and few repetitions: a minute on a laptop, for a first look
 #     --no-plots      only the CSV
-#   Behind "--" stands what mpirun wants for a cluster: -- --hostfile hosts --map-by node
+#   Behind "--" stands what cluster/tandem-run wants for a cluster: -- --hostfile hosts --iface eth1
 #
 # Four experiments, named in the first column of the CSV:
 #   strong   the same model on 1 .. N workers
@@ -25,7 +25,7 @@ top=$(cd "$here/.." && pwd) || exit 1
 . "$here/mpi_env.sh"
 
 usage='usage: sh cluster/scaling.sh [--quick] [--workers N] [--threads N] [--model FILE] [--out FOLDER]
-                             [--tandem FILE] [--no-plots] [-- MPIRUN OPTION...]'
+                             [--tandem FILE] [--no-plots] [-- TANDEM-RUN OPTION...]'
 tandem=
 model=
 out=scaling-results
@@ -76,12 +76,9 @@ fi
 is_number "$workers" || fail "--workers wants a number, got '$workers'"
 [ "$workers" -ge 1 ] || fail "--workers wants one at least"
 is_number "$threads" || fail "--threads wants a number, got '$threads'"
-# On one machine more workers than CPUs are no error, only slow. A cluster's launcher knows better.
-[ $# -gt 0 ] || set -- --oversubscribe
-
-if [ -z "$tandem" ]; then
+if [ -z "$tandem" ] && ! tandem=$("$here/tandem-run" --which 2>/dev/null); then
     tandem=$top/build/release/tandem
-    [ -x "$tandem" ] || sh "$here/setup.sh" || exit 1
+    sh "$here/setup.sh" || exit 1
 fi
 [ -x "$tandem" ] || fail "$tandem is no program"
 mkdir -p "$out" || exit 1
@@ -121,7 +118,7 @@ trap 'exit 1' INT TERM
 : >"$work/all.csv"
 
 # bench EXPERIMENT WORKERS WIRE MODEL OPTION... - its rows, with the first three in front, to the CSV.
-# MPIRUN OPTIONs are in $mpirun_options, a word each.
+# TANDEM-RUN OPTIONs are in $run_options, a word each.
 bench() {
     experiment=$1
     n=$2
@@ -132,13 +129,13 @@ bench() {
     [ -z "$wire" ] || set -- "$@" --link-emulate "$wire"
     [ "$threads" -eq 0 ] || set -- "$@" --threads "$threads"
     # shellcheck disable=SC2086 # options are words
-    mpirun $mpirun_options -n $((n + 1)) "$tandem" bench -q -m "$file" --csv - "$@" >"$work/one.csv" ||
+    "$here/tandem-run" --tandem "$tandem" $run_options --workers "$n" bench -q -m "$file" --csv - "$@" >"$work/one.csv" ||
         fail "tandem bench failed"
     awk -v experiment="$experiment" -v n="$n" -v wire="\"$wire\"" -v OFS=, '
         NR == 1 { print "experiment,workers,wire", $0; next }
         { print experiment, n, wire, $0 }' "$work/one.csv" >>"$work/all.csv"
 }
-mpirun_options=$*
+run_options=$*
 
 begin_s=$(date +%s)
 if [ -z "$model" ]; then

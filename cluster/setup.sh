@@ -12,7 +12,7 @@ set -u
 top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$top/build/release
 packages='build-essential cmake pkg-config openmpi-bin libopenmpi-dev libprotobuf-c-dev protobuf-c-compiler
-  libpcre2-dev libjansson-dev libhwloc-dev libopenblas-serial-dev'
+  libpcre2-dev libjansson-dev libhwloc-dev libopenblas-serial-dev help2man'
 tests=
 plots=
 
@@ -72,7 +72,7 @@ install_packages() {
     fi
     logged "apt-get update" as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update
     # shellcheck disable=SC2086 # one word a package
-    logged "apt-get install" as_root env DEBIAN_FRONTEND=noninteractive \
+    logged "apt-get install" as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -q -y --no-install-recommends install $missing
 }
 
@@ -104,6 +104,8 @@ while [ $# -gt 0 ]; do
     --tests)
         tests=yes
         packages="$packages libcmocka-dev"
+        # The lab and a real Slurm want root; the service of each stays off where there is no systemd to start it.
+        [ "$(id -u)" -ne 0 ] || packages="$packages iproute2 slurmctld slurmd slurm-client munge"
         ;;
     --build)
         [ $# -ge 2 ] || fail "--build wants a folder"

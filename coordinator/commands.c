@@ -275,7 +275,7 @@ static void print_own_help(FILE *out)
     fprintf(out, "  0 done; 1 wrong use; 2 a file cannot be used; 3 it does not fit; 4 a rank "
                  "failed or died;\n"
                  "  5 a rank stalled; 6 ranks disagree; 75 a batch ended early, as asked; 130 interrupted\n");
-    fprintf(out, "\nFor tests, in the environment:\n%s", settings_environment_help);
+    fprintf(out, "\nIn the environment, mostly for tests:\n%s", settings_environment_help);
 }
 
 void commands_print_help(FILE *out, const struct command *command)

@@ -15,6 +15,7 @@
 #include "worker/synth.h"
 #include "worker/worker.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,10 +26,11 @@
 
 enum {
     END_WAIT_MS = 3000, /* for all ranks to leave an orderly end */
-    /* For MPI_Abort to reach its server. Behind a dead rank mpirun sleeps, and neither answers nor passes our error
-     * line on, until a child's end wakes it: so this end comes soon. */
+    /* For MPI_Abort to reach its server. Behind a dead rank mpirun sleeps, and neither answers nor
+     * passes our error line on, until a child's end wakes it: so this end comes soon. */
     FORCE_WAIT_MS = 100,
-    /* A worker ends a moment after SIGTERM, for the same reason: mpirun sends it to all and then sleeps. */
+    /* A worker ends a moment after SIGTERM, for the same reason: mpirun sends it to all and then
+       sleeps. */
     TERM_WAIT_MS = 50,
     /* A rank that ends first makes mpirun end the others: let rank 0 say its line. */
     USAGE_WAIT_MS = 300,
@@ -46,11 +48,13 @@ static void on_alarm(int number)
 
 static void start_alarm(int after_ms)
 {
-    const struct itimerval timer = {.it_value = {.tv_sec = after_ms / 1000, .tv_usec = after_ms % 1000 * 1000}};
+    const struct itimerval timer = {
+        .it_value = {.tv_sec = after_ms / 1000, .tv_usec = after_ms % 1000 * 1000}};
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* watch_end() - this process ends with status after so many milliseconds at the latest, whatever happens. */
+/* watch_end() - this process ends with status after so many milliseconds at the latest, whatever
+ * happens. */
 static void watch_end(int status, int after_ms)
 {
     watchdog_status = status;
@@ -212,6 +216,19 @@ static int run_worker(struct link *link, const struct settings *s)
     return 0;
 }
 
+/* note_status() - for a launcher's script, because mpirun may replace the status that we end with.
+ * The file is there already, or nobody waits for it; before the line ends, since mpirun may kill us
+ * then. */
+static void note_status(int status)
+{
+    const char *path = getenv("TANDEM_STATUS_FILE");
+    const int fd =
+        path != NULL && path[0] != '\0' ? open(path, O_WRONLY | O_TRUNC | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    dprintf(fd, "%d\n", status);
+    close(fd);
+}
+
 static int run_coordinator(struct launch *l, const struct command *command,
                            const struct settings *s)
 {
@@ -221,6 +238,7 @@ static int run_coordinator(struct launch *l, const struct command *command,
         .bench_kernels = kernel_bench_run, .measure = worker_measure};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
+    note_status(err_exit_status((enum err_code)rc));
     end_line(l, rc);
     return err_exit_status((enum err_code)rc);
 }
@@ -300,6 +318,7 @@ int main(int argc, char **argv)
         log_error(&err);
     else
         usleep(USAGE_WAIT_MS * 1000);
+    if (rank == 0) note_status(status);
     settings_free(&settings);
     return status;
 }

@@ -306,6 +306,7 @@ void settings_free(struct settings *s)
 const char settings_environment_help[] =
     "  TANDEM_BLOCK_SEED=N   hand out key/value blocks in a random order\n"
     "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512, amx)\n"
+    "  TANDEM_STATUS_FILE=F  rank 0 writes its exit status into the file F, where there is one\n"
     "  TANDEM_TEST_FAULT=[RANK:]PLACE:ACTION\n"
     "                        at load, idle, control, compute, prefill, decode or send: sleep so many\n"
     "                        ms, error, exit, kill or stop\n";

@@ -47,7 +47,7 @@ struct msg_hello {
     uint64_t model_digest; /* metadata, tensor directory, file length */
     uint32_t isa;          /* best instruction set of this rank, enum isa */
     uint32_t cpus;         /* CPUs this rank may use */
-    uint32_t cpus_online;  /* of its host; cpus < cpus_online: the rank is bound */
+    uint32_t cpus_online;  /* that it could be given (its host's or container's); cpus < cpus_online: the rank is bound */
     /* Memory this rank may still take, and who limits it; 0: no limit known. The first two are shared with the other
      * processes of the host or the group. engine/memory says what is what. */
     uint64_t memory_bytes; /* of its host */

@@ -278,11 +278,19 @@ static int take_control(struct worker *w, struct msg_load *load, bool *have_load
     return rc;
 }
 
+/* count_cpus() - a rank may widen its own binding, but not its container's or its job's set of CPUs:
+ * so trying tells the two apart. */
 static void count_cpus(struct msg_hello *hello)
 {
-    cpu_set_t set;
+    cpu_set_t own, all;
+    memset(&all, 0xff, sizeof all);
+    hello->cpus = 1;
     hello->cpus_online = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    hello->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    if (sched_getaffinity(0, sizeof own, &own) != 0) return;
+    hello->cpus = (uint32_t)CPU_COUNT(&own);
+    if (sched_setaffinity(0, sizeof all, &all) != 0) return;
+    if (sched_getaffinity(0, sizeof all, &all) == 0) hello->cpus_online = (uint32_t)CPU_COUNT(&all);
+    sched_setaffinity(0, sizeof own, &own);
 }
 
 /* tell_memory() - 0 means that nothing is known, so an exhausted limit says 1. names outlives the

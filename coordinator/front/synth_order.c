@@ -38,7 +38,7 @@ static int read_shape(const struct settings *s, struct model_shape *shape, struc
 /* The demo model, seen from the program's folder: beside it, installed, in a build folder. */
 static const char *const demo_places[] = {
     "demo-q8_0.gguf",
-    "../share/tandem/demo-q8_0.gguf",
+    "../share/tandem/models/demo-q8_0.gguf",
     "../cluster/models/demo-q8_0.gguf",
 };
 

@@ -2,6 +2,7 @@
 #include "coordinator/line/line.h"
 
 #include "coordinator/line/capacity.h"
+#include "coordinator/line/cpu_share.h"
 #include "coordinator/line/journal.h"
 #include "coordinator/line/line_state.h"
 #include "coordinator/line/measure.h"
@@ -123,7 +124,7 @@ static uint32_t rank_of_stage(const struct line *ln, int64_t stage)
     return (uint32_t)roster_at(ln->roster, (uint32_t)stage)->rank;
 }
 
-static int send_load(struct line *ln, uint32_t stage, const struct line_config *c, struct err *err)
+static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const struct line_config *c, struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
     struct member *m = roster_at(ln->roster, stage);
@@ -142,7 +143,7 @@ static int send_load(struct line *ln, uint32_t stage, const struct line_config *
                                       .rows_max = lim->rows_max,
                                       .wanted_max = lim->wanted_max,
                                       .credits = lim->credits,
-                                      .threads = c->threads > 0 ? c->threads : roster_threads(ln->roster, stage),
+                                      .threads = threads,
                                       .trace_layers = c->trace_layers,
                                       .coordinator_pid = (uint32_t)getpid(),
                                       .coordinator_host = roster_host(ln->roster),
@@ -241,6 +242,35 @@ static int check_memory(struct line *ln, struct err *err)
     return rc;
 }
 
+static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos, const uint32_t *threads)
+{
+    char text[CPU_SHARE_TEXT_MAX];
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        enum cpu_share_verdict verdict = cpu_share_judge(hellos, threads, ln->n_stages, i, text);
+        if (verdict != CPU_SHARE_FINE)
+            log_event(verdict == CPU_SHARE_WRONG ? LOG_WARN : LOG_INFO, "cpus", "worker %d @%s %s",
+                      roster_at(ln->roster, i)->rank, hellos[i]->host, text);
+    }
+}
+
+/* send_loads() - threads: what was asked for, or a share of the host's CPUs. */
+static int send_loads(struct line *ln, const struct line_config *c, struct err *err)
+{
+    const uint32_t n = ln->n_stages;
+    const struct msg_hello **hellos = calloc(n, sizeof *hellos);
+    uint32_t *threads = calloc(n, sizeof *threads);
+    int rc = hellos != NULL && threads != NULL ? ERR_NONE : err_set(err, ERR_MEMORY, "no memory for %u workers", n);
+    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
+    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) {
+        threads[i] = c->threads > 0 ? c->threads : roster_threads(ln->roster, i);
+        rc = send_load(ln, i, threads[i], c, err);
+    }
+    if (rc == ERR_NONE) warn_of_cpus(ln, hellos, threads);
+    free(hellos);
+    free(threads);
+    return rc;
+}
+
 /* hello, measure, plan, check, load, ready. What can be refused without the workers is refused first. */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
@@ -252,7 +282,7 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     if (is_auto(c) || c->measure_speed) TRY(measure_line(ln, c, err));
     if (is_auto(c)) TRY(split_by_speed(ln, err));
     TRY(check_memory(ln, err));
-    for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
+    TRY(send_loads(ln, c, err));
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)

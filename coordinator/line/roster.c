@@ -1,6 +1,7 @@
 /* roster - see roster.h. */
 #include "coordinator/line/roster.h"
 
+#include "coordinator/line/cpu_share.h"
 #include "coordinator/line/line.h"
 #include "engine/log.h"
 #include "engine/process_look.h"
@@ -133,14 +134,9 @@ struct member *roster_at(struct roster *r, uint32_t index)
 
 uint32_t roster_threads(struct roster *r, uint32_t index)
 {
-    const struct member *m = r->stages[index];
-    if (m->hello.cpus < m->hello.cpus_online) return m->hello.cpus;
-    uint32_t sharers = 0;
-    for (uint32_t i = 0; i < r->n_stages; i++) {
-        const struct member *o = r->stages[i];
-        sharers += strcmp(o->host, m->host) == 0 && o->hello.cpus >= o->hello.cpus_online;
-    }
-    return m->hello.cpus > sharers ? m->hello.cpus / sharers : 1;
+    const struct msg_hello *hellos[MESSAGE_RANKS_MAX];
+    for (uint32_t i = 0; i < r->n_stages; i++) hellos[i] = &r->stages[i]->hello;
+    return cpu_share_threads(hellos, r->n_stages, index);
 }
 
 enum isa roster_isa(struct roster *r)

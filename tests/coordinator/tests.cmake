@@ -13,6 +13,7 @@ tandem_test(test_clock_pair unit SOURCES coordinator/test_clock_pair.c LINK coor
 tandem_test(test_batch unit SOURCES coordinator/test_batch.c LINK coordinator_front PkgConfig::JANSSON)
 tandem_test(test_planner unit SOURCES coordinator/test_planner.c LINK coordinator_line m)
 tandem_test(test_cluster_file unit SOURCES coordinator/test_cluster_file.c LINK coordinator_front PkgConfig::JANSSON m)
+tandem_test(test_cpu_share unit SOURCES coordinator/test_cpu_share.c LINK coordinator_line)
 tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
   LINK coordinator_line worker TIMEOUT 300)
 tandem_test(test_cost_model unit SOURCES coordinator/test_cost_model.c LINK coordinator_line m)
