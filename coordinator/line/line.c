@@ -94,7 +94,7 @@ static int check_hellos(struct line *ln, struct err *err)
         if (strcmp(m->version, TANDEM_VERSION) != 0)
             rc = err_set(err, ERR_DISAGREE, "runs tandem %s, the coordinator runs %s: install the same", m->version,
                          TANDEM_VERSION);
-        else if (m->hello.model_digest != ln->model->digest)
+        else if (!m->hello.wants_model && m->hello.model_digest != ln->model->digest)
             rc = err_set(err, ERR_DISAGREE,
                          "has a different model file (family %s, digest %016llx; the coordinator's: %s, %016llx)",
                          m->family, (unsigned long long)m->hello.model_digest, ln->model->family->name,
@@ -189,6 +189,19 @@ static int check_memory(struct line *ln, struct err *err)
     return rc;
 }
 
+/* serve_weights() - where somebody has no model file. */
+static int serve_weights(struct line *ln, struct err *err)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct member *m = roster_at(ln->roster, i);
+        if (!m->hello.wants_model) continue;
+        log_line(LOG_INFO, "worker %d @%s: its weights are streamed from here", m->rank, m->host);
+        n++;
+    }
+    return n > 0 ? roster_serve_weights(ln->roster, ln->model->file, err) : ERR_NONE;
+}
+
 /* hello, plan, check, load, ready */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
@@ -200,9 +213,11 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     ln->isa = ISA_COUNT - 1;
     for (uint32_t i = 0; i < ln->n_stages; i++)
         if (roster_at(ln->roster, i)->hello.isa < ln->isa) ln->isa = (enum isa)roster_at(ln->roster, i)->hello.isa;
+    TRY(serve_weights(ln, err));
     for (uint32_t i = 0; i < ln->n_stages; i++) TRY(send_load(ln, i, c, err));
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
+    roster_end_weights(ln->roster);
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
         TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->begin, err));
     return note_stages(ln, err);
