@@ -88,6 +88,15 @@ struct launch {
     struct stage_thread *threads;
 };
 
+static struct worker_config worker_of(const struct settings *s)
+{
+    return (struct worker_config){.model_path = s->model,
+                                  .weights = (enum weights_from)s->weights,
+                                  .cache = s->cache,
+                                  .cache_bytes = (uint64_t)s->cache_mib << 20,
+                                  .stall_ms = (uint32_t)(s->stall_timeout_s * 1000)};
+}
+
 static void *run_stage_thread(void *arg)
 {
     struct stage_thread *t = arg;
@@ -115,7 +124,7 @@ static int start_threads(struct launch *l, const struct settings *s, struct link
     pthread_sigmask(SIG_BLOCK, &all, &before);
     for (uint32_t i = 0; i < n && !l->broken; i++) {
         struct stage_thread *t = &l->threads[i];
-        *t = (struct stage_thread){.link = endpoints[i + 1], .config = {.model_path = s->model}};
+        *t = (struct stage_thread){.link = endpoints[i + 1], .config = worker_of(s)};
         l->broken = pthread_create(&t->thread, NULL, run_stage_thread, t) != 0;
         l->n_threads += !l->broken;
     }
@@ -206,8 +215,7 @@ static void on_bug(void)
 static int run_worker(struct link *link, const struct settings *s)
 {
     struct err err;
-    const struct worker_config config = {.model_path = s->model,
-                                         .stall_ms = (uint32_t)(s->stall_timeout_s * 1000)};
+    const struct worker_config config = worker_of(s);
     signal(SIGTERM, on_worker_term);
     int rc = worker_run(link, &config, &err);
     watch_end(err_exit_status((enum err_code)rc), END_WAIT_MS);

@@ -50,6 +50,14 @@ static const struct option line_rows[] = {
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C|auto", .unset = "by bytes",
      .help = "layers of each stage, by hand; auto: by speeds that are measured first, as tandem "
              "plan; may leave ranks out"},
+    {"weights", 0, OPTION_CHOICE, AT(weights), .value = "auto|local|stream",
+     .help = "where a worker gets its weights: its own host's MODEL (local), the coordinator, which "
+             "reads them for it (stream), or the coordinator where MODEL cannot be opened (auto)"},
+    {"cache", 0, OPTION_TEXT, AT(cache), .value = "FOLDER", .unset = "none",
+     .help = "keep streamed weights on each worker's own disk, and take them from there when the same "
+             "layers of the same file are wanted again"},
+    {"cache-size", 0, OPTION_U32, AT(cache_mib), .value = "MIB", .min = 1, .max = UINT32_MAX,
+     .help = "of that folder at most; what was not used for the longest time goes first"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
      .help = "how far a waiting rank may back off"},
     {"stall-timeout", 0, OPTION_F32, AT(stall_timeout_s), .value = "SECONDS", .min = 1, .max = 3600,
@@ -290,7 +298,8 @@ struct settings settings_default(void)
                          .n_tokens = 128,
                          .repeat = 5,
                          .grace_s = 30,
-                         .stall_timeout_s = 4.5F};
+                         .stall_timeout_s = 4.5F,
+                         .cache_mib = 65536};
     return s;
 }
 

@@ -28,6 +28,9 @@ struct settings {
     struct link_emulation emulation; /* what link_emulate says */
     bool stats, trace_layers;
     const char *trace;
+    int weights;        /* enum weights_from */
+    const char *cache;  /* NULL: none */
+    uint32_t cache_mib; /* of it at most */
 
     /* prompts */
     struct option_list prompts, ids;

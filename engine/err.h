@@ -14,6 +14,7 @@
     X(NONE, 0, "no error")                                                                         \
     X(USAGE, 1, "wrong use: a flag, a prompt or a request")                                        \
     X(FILE, 2, "a file cannot be used")                                                            \
+    X(ABSENT, 2, "a file cannot be opened")                                                        \
     X(SHAPE, 2, "a tensor does not have the shape its family asks for")                            \
     X(UNSUPPORTED, 2, "the file asks for something this program does not have")                    \
     X(NUMERIC, 2, "a score is not finite")                                                         \

@@ -50,8 +50,11 @@ struct name_ref {
 
 struct gguf {
     char *path;
+    int fd; /* -1: only the header is here */
     const uint8_t *map;
-    uint64_t bytes;
+    uint64_t map_bytes; /* of the file, what is here: all, or the header */
+    uint64_t bytes;     /* of the whole file */
+    uint64_t modified_ns;
     uint64_t header_bytes; /* up to the end of the tensor directory */
     uint64_t alignment;
     uint64_t n_kv, n_tensors; /* as parsed so far */
@@ -83,7 +86,7 @@ struct reader {
 
 static int read_bytes(struct reader *r, uint64_t n, const char *what, const uint8_t **out)
 {
-    uint64_t left = r->g->bytes - r->pos;
+    uint64_t left = r->g->map_bytes - r->pos;
     CHECK(n <= left, r->err, ERR_FILE,
           "%s: the file ends inside %s at byte %" PRIu64 ": it needs %" PRIu64 " bytes, %" PRIu64
           " are left: the file is cut or damaged, copy it again",
@@ -147,7 +150,7 @@ static int shown(struct gguf_str s)
 static int check_count(const struct reader *r, const char *what, uint64_t count, uint64_t item_min,
                        uint64_t count_max)
 {
-    uint64_t left = r->g->bytes - r->pos;
+    uint64_t left = r->g->map_bytes - r->pos;
     CHECK(count <= left / item_min, r->err, ERR_FILE,
           "%s: %s before byte %" PRIu64 " is %" PRIu64 ", but only %" PRIu64
           " bytes follow: the file is cut or damaged",
@@ -364,7 +367,8 @@ static int place_tensors(struct gguf *g, struct err *err)
               "%s: tensor %.*s ends at byte %" PRIu64 ", the file has %" PRIu64
               " bytes: it is cut, copy it again",
               g->path, (int)t->name.len, t->name.data, at + t->bytes, g->bytes);
-        t->data = g->map + at;
+        t->offset = at;
+        t->data = g->fd >= 0 ? g->map + at : NULL;
         at += t->bytes;
     }
     return ERR_NONE;
@@ -396,39 +400,63 @@ static int read_header(struct gguf *g, struct err *err)
     return place_tensors(g, err);
 }
 
-static int map_file(struct gguf *g, int fd, struct err *err)
+static int map_file(struct gguf *g, struct err *err)
 {
     struct stat st;
-    CHECK(fstat(fd, &st) == 0, err, ERR_FILE, "%s: cannot be read: %s", g->path, strerror(errno));
+    CHECK(fstat(g->fd, &st) == 0, err, ERR_FILE, "%s: cannot be read: %s", g->path,
+          strerror(errno));
     CHECK(S_ISREG(st.st_mode), err, ERR_FILE, "%s: not a regular file: give one GGUF file",
           g->path);
     CHECK(st.st_size > 0, err, ERR_FILE, "%s: the file is empty: copy it again", g->path);
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, g->fd, 0);
     CHECK(map != MAP_FAILED, err, errno == ENOMEM ? ERR_MEMORY : ERR_FILE,
-          "%s: %" PRIu64 " bytes cannot be mapped: %s", g->path, (uint64_t)st.st_size, strerror(errno));
+          "%s: %" PRIu64 " bytes cannot be mapped: %s", g->path, (uint64_t)st.st_size,
+          strerror(errno));
     g->map = map;
-    g->bytes = (uint64_t)st.st_size;
+    g->bytes = g->map_bytes = (uint64_t)st.st_size;
+    g->modified_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
     return ERR_NONE;
 }
 
-static int open_and_read(struct gguf *g, struct err *err)
+/* The copy is a map, too: one way to give it back. */
+static int copy_header(struct gguf *g, const struct gguf_header *h, struct err *err)
 {
+    CHECK(h->n_bytes > 0 && h->n_bytes <= h->file_bytes, err, ERR_FILE,
+          "%s: a header of %" PRIu64 " bytes in a file of %" PRIu64, g->path, h->n_bytes,
+          h->file_bytes);
+    void *map = mmap(NULL, h->n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(map != MAP_FAILED, err, ERR_MEMORY, "%s: no memory for its header of %" PRIu64 " bytes",
+          g->path, h->n_bytes);
+    memcpy(map, h->bytes, h->n_bytes);
+    g->map = map;
+    g->map_bytes = h->n_bytes;
+    g->bytes = h->file_bytes;
+    g->modified_ns = h->modified_ns;
+    return ERR_NONE;
+}
+
+static int open_and_read(struct gguf *g, const struct gguf_header *h, struct err *err)
+{
+    if (h != NULL) {
+        TRY(copy_header(g, h, err));
+        return read_header(g, err);
+    }
     /* O_NONBLOCK: a FIFO by that name must not hold us up. */
-    int fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    CHECK(fd >= 0, err, ERR_FILE, "%s: cannot be opened: %s", g->path, strerror(errno));
-    int rc = map_file(g, fd, err);
-    close(fd); /* the map stays */
-    TRY(rc);
+    g->fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CHECK(g->fd >= 0, err, ERR_ABSENT, "%s: cannot be opened: %s", g->path, strerror(errno));
+    TRY(map_file(g, err));
     return read_header(g, err);
 }
 
-int gguf_open(struct gguf **out, const char *path, struct err *err)
+int gguf_open_header(struct gguf **out, const char *path, const struct gguf_header *h,
+                     struct err *err)
 {
     *out = NULL;
     struct gguf *g = calloc(1, sizeof *g);
     CHECK(g != NULL, err, ERR_MEMORY, "%s: no memory to open it", path);
+    g->fd = -1;
     g->path = strdup(path);
-    int rc = g->path != NULL ? open_and_read(g, err)
+    int rc = g->path != NULL ? open_and_read(g, h, err)
                              : err_set(err, ERR_MEMORY, "%s: no memory to open it", path);
     if (rc != ERR_NONE) {
         gguf_close(g);
@@ -436,6 +464,11 @@ int gguf_open(struct gguf **out, const char *path, struct err *err)
     }
     *out = g;
     return ERR_NONE;
+}
+
+int gguf_open(struct gguf **out, const char *path, struct err *err)
+{
+    return gguf_open_header(out, path, NULL, err);
 }
 
 void gguf_close(struct gguf *g)
@@ -448,7 +481,8 @@ void gguf_close(struct gguf *g)
     free(g->kv_index);
     free(g->tensors);
     free(g->tensor_index);
-    if (g->map != NULL) munmap((void *)(uintptr_t)g->map, g->bytes);
+    if (g->map != NULL) munmap((void *)(uintptr_t)g->map, g->map_bytes);
+    if (g->fd >= 0) close(g->fd);
     free(g->path);
     free(g);
 }
@@ -475,8 +509,10 @@ int gguf_join(struct gguf *g, struct err *err)
 
     uint64_t n = g->n_tensors;
     for (uint32_t i = 0; i < g->n_parts; i++)
-        for (uint64_t k = 0; k < g->parts[i]->n_tensors; k++)
-            tensors[n++] = g->parts[i]->tensors[k];
+        for (uint64_t k = 0; k < g->parts[i]->n_tensors; k++) {
+            tensors[n] = g->parts[i]->tensors[k];
+            tensors[n++].part = i + 1;
+        }
     for (uint64_t i = 0; i < n; i++) index[i] = (struct name_ref){tensors[i].name, i};
     g->n_tensors = n;
     return sort_index(g, index, n, "tensor", err);
@@ -492,6 +528,46 @@ uint64_t gguf_file_bytes(const struct gguf *g)
     uint64_t bytes = g->bytes;
     for (uint32_t i = 0; i < g->n_parts; i++) bytes += g->parts[i]->bytes;
     return bytes;
+}
+
+static const struct gguf *part_at(const struct gguf *g, uint32_t part)
+{
+    BUG_IF(part > g->n_parts, "a part that the model does not have");
+    return part == 0 ? g : g->parts[part - 1];
+}
+
+uint32_t gguf_part_count(const struct gguf *g)
+{
+    return 1 + g->n_parts;
+}
+
+struct gguf_header gguf_part_header(const struct gguf *g, uint32_t part)
+{
+    const struct gguf *p = part_at(g, part);
+    return (struct gguf_header){p->map, p->header_bytes, p->bytes, p->modified_ns};
+}
+
+int gguf_read(const struct gguf *g, uint32_t part, uint64_t offset, void *out, size_t n,
+              struct err *err)
+{
+    const struct gguf *p = part_at(g, part);
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(p->fd, (uint8_t *)out + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        CHECK(got >= 0, err, ERR_FILE, "%s: byte %" PRIu64 " cannot be read: %s", p->path,
+              offset + done, strerror(errno));
+        CHECK(got > 0, err, ERR_FILE,
+              "%s: the file ends at byte %" PRIu64 " and had %" PRIu64
+              " when it was opened: it was changed meanwhile",
+              p->path, offset + done, p->bytes);
+        done += (size_t)got;
+    }
+    return ERR_NONE;
+}
+
+void gguf_read_ahead(const struct gguf *g, uint32_t part, uint64_t offset, uint64_t n)
+{
+    posix_fadvise(part_at(g, part)->fd, (off_t)offset, (off_t)n, POSIX_FADV_WILLNEED);
 }
 
 /* FNV-1a, 64 bits: over the header, then the length. */
@@ -711,8 +787,7 @@ static const uint8_t *array_element(const struct gguf_kv *kv, uint64_t index)
 struct gguf_str gguf_kv_value(const struct gguf_kv *kv)
 {
     const char *first = (const char *)kv->value;
-    if (kv->type != GGUF_STRING)
-        return (struct gguf_str){first, kv->count * types[kv->type].bytes};
+    if (kv->type != GGUF_STRING) return (struct gguf_str){first, kv->count * types[kv->type].bytes};
     if (kv->count == 0) return (struct gguf_str){first, 0};
     const struct gguf_str last = load_str(kv->is_array ? kv->strings[kv->count - 1] : kv->value);
     return (struct gguf_str){first, (size_t)(last.data + last.len - first)};

@@ -38,24 +38,40 @@ struct gguf_str {
 };
 
 /* One tensor of the directory. shape[0] is the fastest axis (GGUF order); unused axes are 1.
- * bytes was checked: shape is a whole number of format blocks and offset + bytes lies in the file. */
+ * bytes was checked: shape is a whole number of format blocks and offset + bytes lies in the file.
+ */
 struct gguf_tensor {
     struct gguf_str name;
     uint32_t format; /* number format id as in the file; see quant_formats.h */
     uint32_t n_dims;
     uint64_t shape[4];
     uint64_t bytes;
-    const uint8_t *data; /* mapped, read only */
+    uint32_t part;       /* which file of the model holds it; 0: the first */
+    uint64_t offset;     /* of its first byte in that file */
+    const uint8_t *data; /* mapped, read only; NULL where the file itself is not here */
 };
 
 struct gguf;
 struct gguf_kv; /* one metadata entry */
 
 /* gguf_open() - map and check path. On success *out is owned by the caller (gguf_close).
- * Returns ERR_FILE (text names path, place and fault), ERR_UNSUPPORTED (version, number
- * format: named), ERR_MEMORY. */
+ * Returns ERR_ABSENT (it cannot be opened), ERR_FILE (text names path, place and fault),
+ * ERR_UNSUPPORTED (version, number format: named), ERR_MEMORY. */
 int gguf_open(struct gguf **out, const char *path, struct err *err);
 void gguf_close(struct gguf *g); /* NULL is allowed */
+
+/* All of a file that stands before the data of its tensors. */
+struct gguf_header {
+    const uint8_t *bytes;
+    uint64_t n_bytes, file_bytes;
+    uint64_t modified_ns; /* when the file was last written; 0: unknown */
+};
+
+/* gguf_open_header() - the same of a file that another host has: h is copied, and path is what
+ * errors call it. Its tensors have no data, and it cannot be read from. With h NULL: gguf_open().
+ */
+int gguf_open_header(struct gguf **out, const char *path, const struct gguf_header *h,
+                     struct err *err);
 
 /* gguf_adopt() - g owns the array and its files from now on: the other parts of a split model
  * (gguf_parts.h). Entries may be NULL until gguf_join(). Once at most.
@@ -70,6 +86,17 @@ uint64_t gguf_file_bytes(const struct gguf *g);
 /* gguf_digest() - 64 bits over the metadata, the tensor directory and the file's length, of every
  * part. */
 uint64_t gguf_digest(const struct gguf *g);
+
+/* The files of the model: 1, or those of a split one. The header lives as long as g. */
+uint32_t gguf_part_count(const struct gguf *g);
+struct gguf_header gguf_part_header(const struct gguf *g, uint32_t part);
+
+/* gguf_read() - n bytes of a part at an offset, past the map: nothing of them stays in the process,
+ * and they come in one piece instead of page by page. From any thread. ERR_FILE.
+ * gguf_read_ahead() - these will be asked for soon: the system may begin. */
+int gguf_read(const struct gguf *g, uint32_t part, uint64_t offset, void *out, size_t n,
+              struct err *err);
+void gguf_read_ahead(const struct gguf *g, uint32_t part, uint64_t offset, uint64_t n);
 
 /* The directory. Indexes are 0 .. count-1. gguf_find_tensor() returns NULL where absent. */
 uint64_t gguf_tensor_count(const struct gguf *g);

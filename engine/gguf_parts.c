@@ -15,6 +15,13 @@ enum {
     SUFFIX_LEN = sizeof "-00001-of-00001.gguf" - 1, /* behind the name that all parts share */
 };
 
+/* Where the files are: here, or (headers is set) elsewhere. */
+struct place {
+    const char *path; /* of the first */
+    const struct gguf_header *headers;
+    uint32_t n_headers;
+};
+
 /* What a part says of itself. */
 struct split {
     uint32_t no, count;
@@ -86,27 +93,31 @@ static int check_part(const struct gguf *first, const struct gguf *part, uint32_
 }
 
 /* The first part's own path, with another number. */
-static int open_part(const struct gguf *first, const struct split *split, uint32_t no,
-                     struct gguf **out, struct err *err)
+static int open_part(const struct place *place, const struct gguf *first, const struct split *split,
+                     uint32_t no, struct gguf **out, struct err *err)
 {
     char *path = strdup(gguf_path(first));
     CHECK(path != NULL, err, ERR_MEMORY, "%s: no memory to open its parts", gguf_path(first));
     put_suffix(path + strlen(path) - SUFFIX_LEN, no, split->count);
-    int rc = gguf_open(out, path, err);
+    int rc = gguf_open_header(out, path, place->headers == NULL ? NULL : &place->headers[no], err);
     free(path);
     TRY(rc);
     return check_part(first, *out, no, split, err);
 }
 
-static int open_others(struct gguf *first, const struct split *split, struct err *err)
+static int open_others(const struct place *place, struct gguf *first, const struct split *split,
+                       struct err *err)
 {
     uint32_t n = split->count - 1;
+    CHECK(place->headers == NULL || place->n_headers == split->count, err, ERR_PEER,
+          "%s: has %" PRIu32 " parts, and %" PRIu32 " headers came", place->path, split->count,
+          place->n_headers);
     struct gguf **parts = calloc(n, sizeof(struct gguf *));
     CHECK(parts != NULL, err, ERR_MEMORY, "%s: no memory for %" PRIu32 " parts", gguf_path(first),
           n);
     int rc = ERR_NONE;
     for (uint32_t i = 0; i < n && rc == ERR_NONE; i++)
-        rc = open_part(first, split, i + 1, &parts[i], err);
+        rc = open_part(place, first, split, i + 1, &parts[i], err);
     gguf_adopt(first, parts, n);
     TRY(rc);
     TRY(gguf_join(first, err));
@@ -117,25 +128,37 @@ static int open_others(struct gguf *first, const struct split *split, struct err
     return ERR_NONE;
 }
 
-static int open_and_join(struct gguf *first, struct err *err)
+static int open_and_join(const struct place *place, struct gguf *first, struct err *err)
 {
     struct split split;
     TRY(read_split(first, &split, err));
     if (split.count <= 1 && split.no == 0) return ERR_NONE; /* not split */
     TRY(check_first(gguf_path(first), &split, err));
-    return open_others(first, &split, err);
+    return open_others(place, first, &split, err);
 }
 
-int gguf_parts_open(struct gguf **out, const char *path, struct err *err)
+static int open_place(struct gguf **out, const struct place *place, struct err *err)
 {
     struct gguf *first;
     *out = NULL;
-    TRY(gguf_open(&first, path, err));
-    int rc = open_and_join(first, err);
+    TRY(gguf_open_header(&first, place->path, place->headers, err));
+    int rc = open_and_join(place, first, err);
     if (rc != ERR_NONE) {
         gguf_close(first);
         return rc;
     }
     *out = first;
     return ERR_NONE;
+}
+
+int gguf_parts_open(struct gguf **out, const char *path, struct err *err)
+{
+    return open_place(out, &(struct place){.path = path}, err);
+}
+
+int gguf_parts_open_headers(struct gguf **out, const char *path, const struct gguf_header *headers,
+                            uint32_t n, struct err *err)
+{
+    BUG_IF(n == 0, "a model without a header");
+    return open_place(out, &(struct place){path, headers, n}, err);
 }

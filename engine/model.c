@@ -309,9 +309,8 @@ static int find_family(struct model *m, struct err *err)
                    gguf_path(m->file), hparams_show_text(text, name));
 }
 
-static int open_and_check(struct model *m, const char *path, struct err *err)
+static int bind_file(struct model *m, struct err *err)
 {
-    TRY(gguf_parts_open(&m->file, path, err));
     TRY(find_family(m, err));
     TRY(hparams_read(m, err));
     TRY(bind_tensors(m, err));
@@ -319,18 +318,33 @@ static int open_and_check(struct model *m, const char *path, struct err *err)
     return ERR_NONE;
 }
 
-int model_open(struct model **out, const char *path, struct err *err)
+/* open_model() - from the files at path, or where headers is set from those. */
+static int open_model(struct model **out, const char *path, const struct gguf_header *headers,
+                      uint32_t n, struct err *err)
 {
     *out = NULL;
     struct model *m = calloc(1, sizeof *m);
     CHECK(m != NULL, err, ERR_MEMORY, "%s: no memory to open it", path);
-    int rc = open_and_check(m, path, err);
+    int rc = headers != NULL ? gguf_parts_open_headers(&m->file, path, headers, n, err)
+                             : gguf_parts_open(&m->file, path, err);
+    if (rc == ERR_NONE) rc = bind_file(m, err);
     if (rc != ERR_NONE) {
         model_close(m);
         return rc;
     }
     *out = m;
     return ERR_NONE;
+}
+
+int model_open(struct model **out, const char *path, struct err *err)
+{
+    return open_model(out, path, NULL, 0, err);
+}
+
+int model_open_headers(struct model **out, const char *path, const struct gguf_header *headers,
+                       uint32_t n, struct err *err)
+{
+    return open_model(out, path, headers, n, err);
 }
 
 void model_close(struct model *m)

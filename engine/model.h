@@ -23,9 +23,12 @@ struct model {
 
 /* model_open() - open path (of a split model its first part), find its family, read and check its
  * numbers and every tensor's presence, shape and number format. On success *out is owned by the
- * caller. Returns ERR_FILE, ERR_SHAPE (tensor, found and wanted shape), ERR_UNSUPPORTED (family,
- * number format or tensor named), ERR_MEMORY. */
+ * caller. Returns ERR_ABSENT (it cannot be opened), ERR_FILE, ERR_SHAPE (tensor, found and wanted
+ * shape), ERR_UNSUPPORTED (family, number format or tensor named), ERR_MEMORY. */
 int model_open(struct model **out, const char *path, struct err *err);
+/* model_open_headers() - the same of files that another host has: headers [n] of all parts. */
+int model_open_headers(struct model **out, const char *path, const struct gguf_header *headers,
+                       uint32_t n, struct err *err);
 void model_close(struct model *m); /* NULL is allowed */
 
 /* model_tensor() - the tensor of a kind; layer is ignored outside SCOPE_LAYER; NULL where absent.

@@ -107,8 +107,14 @@ static int open_parts(struct stage *st, struct err *err)
     kernels_init(&st->kernels, c->isa);
     kernels_choose_matmul(&st->kernels, c->matmul);
     TRY(kv_cache_open(&st->kv, c->model, c->range, &c->limits, err));
-    TRY(weights_load(&st->weights, c->model, c->range, &st->kernels, c->threads, report_load, st,
-                     err));
+    const struct weights_order order = {.model = c->model,
+                                        .range = c->range,
+                                        .kernels = &st->kernels,
+                                        .source = c->source,
+                                        .threads = c->threads,
+                                        .progress = report_load,
+                                        .progress_ctx = st};
+    TRY(weights_load(&st->weights, &order, err));
     const struct weights *w = &st->weights;
     const struct rope_factors factors = {
         .all = weights_values(w, TENSOR_ROPE_FREQS, c->range.first),

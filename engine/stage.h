@@ -11,6 +11,7 @@
 #include "engine/batch.h"
 #include "engine/isa.h"
 #include "engine/model.h"
+#include "engine/weight_source.h"
 
 #include <stdbool.h>
 
@@ -27,6 +28,7 @@ struct stage_config {
     struct line_limits limits;
     enum isa isa;
     enum matmul_choice matmul;
+    const struct weight_source *source; /* of the tensors' bytes, for stage_open(); NULL: the model's own files */
     uint32_t threads; /* >= 1 */
     stage_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
@@ -35,7 +37,7 @@ struct stage_config {
 
 /* stage_open() - read and pack the range's tensors, take the KV pool and the buffers.
  * Returns ERR_MEMORY (what was asked for, and how much), ERR_FILE (a tensor is cut or has a value that is
- * not finite where that shows at load), ERR_CAPACITY. */
+ * not finite where that shows at load), ERR_CAPACITY, and what the source returns. */
 int stage_open(struct stage **out, const struct stage_config *config, struct err *err);
 void stage_close(struct stage *st); /* NULL is allowed */
 

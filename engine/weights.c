@@ -3,23 +3,42 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 4 << 20, /* packed between two looks at the clock: from a disk, 40 ms at 100 MB/s */
+    /* Read at once and packed by one thread: from a disk, 5 ms at 100 MB/s; and it stays in a cache
+     * between the two. */
+    CHUNK_BYTES = 512 << 10,
+    BUFFERS_MAX = 8, /* chunks that wait for a thread, or are at work */
     HUGE_PAGE = 2 << 20,
+};
+
+/* One tensor of the range, and what the table says of it. */
+struct wanted {
+    const struct tensor_row *row;
+    uint32_t layer;
+    const struct gguf_tensor *tensor;
 };
 
 struct load {
     struct weights *w;
-    const struct model *model;
-    const struct kernels *kernels;
-    uint32_t threads;
-    weights_progress_fn *progress;
-    void *ctx;
+    const struct weights_order *order;
+    const struct weight_source *source;
+    struct wanted *wanted; /* [n_wanted], in the order of the files */
+    size_t n_wanted;
+    /* Bytes of the tensor at hand, as the file has them: buffer 0 is the reader's own, the others
+     * go to whichever thread is free. */
+    struct buffer {
+        uint8_t *bytes; /* [buffer_bytes] */
+        atomic_bool busy;
+    } buffers[1 + BUFFERS_MAX];
+    size_t buffer_bytes, n_buffers;
+    const struct wanted *now;
+    uint64_t read, packed; /* bytes of it */
 };
 
 static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_layer,
@@ -27,16 +46,6 @@ static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_l
 {
     size_t group = in_layer ? 1 + (size_t)(layer - w->range.first) : 0;
     return &w->slots[group * TENSOR_COUNT + id];
-}
-
-/* drop_pages() - the file's pages under [from, to) are not needed any more; they can be read again,
- * so rounding to whole pages does no harm. */
-static void drop_pages(const uint8_t *from, const uint8_t *to)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t first = (uintptr_t)from / page * page;
-    uintptr_t last = ((uintptr_t)to + page - 1) / page * page;
-    madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
 /* take_memory() - in huge pages, as far as whole ones fit and the system has them: a product that
@@ -52,37 +61,123 @@ static int take_memory(const struct gguf_tensor *t, uint64_t bytes, void **out, 
     return ERR_NONE;
 }
 
-static void report(const struct load *l, uint32_t layer, uint64_t done)
+static void report(const struct load *l)
 {
-    if (l->progress != NULL) l->progress(l->ctx, layer, l->w->bytes + done);
+    if (l->order->progress != NULL)
+        l->order->progress(l->order->progress_ctx, l->now->layer, l->w->bytes + l->packed);
 }
 
-/* Packs one matrix whose rows lie side by side at rows; done: bytes of the tensor before it. */
-static void pack_matrix(const struct load *l, const struct weight *w, const uint8_t *rows,
-                        uint8_t *panels, uint32_t layer, uint64_t done)
+/* name_place() - an error of the source says for which tensor it came. */
+static int name_place(const struct load *l, int rc, struct err *err)
 {
-    size_t n_in = w->panels.n_in, n_out = w->panels.n_out, n_panels = panels_count(n_out);
-    size_t panel_bytes = w->matrix_bytes / n_panels, row_bytes = panel_bytes / PANEL_ROWS;
-    kernel_pack_fn *pack = w->kernels->pack;
-    size_t step = CHUNK_BYTES / panel_bytes + 1;
-    for (size_t from = 0; from < n_panels; from += step) {
-        size_t to = n_panels - from < step ? n_panels : from + step;
-#pragma omp parallel for num_threads(l->threads) schedule(static)
-        for (size_t p = from; p < to; p++) {
-            size_t n = n_out - p * PANEL_ROWS < PANEL_ROWS ? n_out - p * PANEL_ROWS : PANEL_ROWS;
-            pack(rows + p * panel_bytes, n, n_in, panels + p * panel_bytes);
-        }
-        size_t end = to == n_panels ? n_out * row_bytes : to * panel_bytes;
-        drop_pages(rows + from * panel_bytes, rows + end);
-        report(l, layer, done + to * panel_bytes);
+    if (err == NULL) return rc;
+    char text[ERR_TEXT_MAX];
+    const struct gguf_tensor *t = l->now->tensor;
+    snprintf(text, sizeof text, "%s", err->text);
+    return err_set(err, (enum err_code)rc, "tensor %.*s, byte %" PRIu64 " of %" PRIu64 ": %.400s",
+                   (int)t->name.len, t->name.data, l->read, t->bytes, text);
+}
+
+static void free_buffers(struct load *l)
+{
+    for (size_t i = 0; i <= BUFFERS_MAX; i++) free(l->buffers[i].bytes);
+    l->buffer_bytes = 0;
+}
+
+/* grow_buffers() - between matrices. */
+static int grow_buffers(struct load *l, size_t n, struct err *err)
+{
+    if (n <= l->buffer_bytes) return ERR_NONE;
+    free_buffers(l);
+    bool taken = true;
+    for (size_t i = 0; i < l->n_buffers; i++) {
+        l->buffers[i].bytes = malloc(n);
+        taken = taken && l->buffers[i].bytes != NULL;
     }
+    CHECK(taken, err, ERR_MEMORY, "no memory to read %zu bytes at once", n * l->n_buffers);
+    l->buffer_bytes = n;
+    return ERR_NONE;
+}
+
+/* read_next() - the next n bytes of the tensor at hand. */
+static int read_next(struct load *l, size_t n, uint8_t *out, struct err *err)
+{
+    for (size_t done = 0; done < n;) {
+        const size_t step = n - done < CHUNK_BYTES ? n - done : CHUNK_BYTES;
+        int rc = l->source->read(l->source->ctx, out + done, step, err);
+        if (rc != ERR_NONE) return name_place(l, rc, err);
+        done += step;
+        l->read += step;
+        report(l);
+    }
+    return ERR_NONE;
+}
+
+/* A buffer that nobody works on, or the reader's own. */
+static struct buffer *find_buffer(struct load *l)
+{
+    for (size_t i = 1; i < l->n_buffers; i++)
+        if (!atomic_load_explicit(&l->buffers[i].busy, memory_order_acquire)) return &l->buffers[i];
+    return &l->buffers[0];
+}
+
+/* Panels from .. to of a matrix, of the rows in a buffer. */
+static void pack_chunk(const struct weight *w, struct buffer *b, size_t from, size_t to,
+                       uint8_t *panels)
+{
+    const size_t n_in = w->panels.n_in, n_out = w->panels.n_out;
+    const size_t panel_bytes = w->matrix_bytes / panels_count(n_out);
+    for (size_t p = from; p < to; p++) {
+        const size_t left = n_out - p * PANEL_ROWS;
+        w->kernels->pack(b->bytes + (p - from) * panel_bytes, left < PANEL_ROWS ? left : PANEL_ROWS,
+                         n_in, panels + p * panel_bytes);
+    }
+    atomic_store_explicit(&b->busy, false, memory_order_release);
+}
+
+/* read_chunks() - one thread, the loader's own, reads; the others pack what it has read, and so
+ * does it, where they are all busy: nobody waits for anybody before the end. */
+static int read_chunks(struct load *l, const struct weight *w, size_t step, uint8_t *panels,
+                       struct err *err)
+{
+    const size_t n_out = w->panels.n_out, n_panels = panels_count(n_out);
+    const size_t panel_bytes = w->matrix_bytes / n_panels, row_bytes = panel_bytes / PANEL_ROWS;
+    for (size_t from = 0; from < n_panels; from += step) {
+        const size_t to = n_panels - from < step ? n_panels : from + step;
+        const size_t end = to == n_panels ? n_out * row_bytes : to * panel_bytes;
+        struct buffer *b = find_buffer(l);
+        TRY(read_next(l, end - from * panel_bytes, b->bytes, err));
+        if (b == &l->buffers[0]) {
+            pack_chunk(w, b, from, to, panels);
+        } else {
+            atomic_store_explicit(&b->busy, true, memory_order_relaxed);
+#pragma omp task firstprivate(w, b, from, to, panels)
+            pack_chunk(w, b, from, to, panels);
+        }
+        l->packed += (to - from) * panel_bytes;
+        report(l);
+    }
+    return ERR_NONE;
+}
+
+/* Packs one matrix, whose rows come next. */
+static int pack_matrix(struct load *l, const struct weight *w, uint8_t *panels, struct err *err)
+{
+    const size_t panel_bytes = w->matrix_bytes / panels_count(w->panels.n_out);
+    const size_t step = panel_bytes < CHUNK_BYTES ? CHUNK_BYTES / panel_bytes : 1;
+    int rc = ERR_NONE;
+    TRY(grow_buffers(l, step * panel_bytes, err));
+#pragma omp parallel num_threads(l->order->threads)
+#pragma omp master
+    rc = read_chunks(l, w, step, panels, err);
+    return rc;
 }
 
 /* Sizes, kernels and memory of what a tensor becomes. */
 static int take_panels(const struct load *l, struct weight *w, const struct held *h,
                        const struct gguf_tensor *t, uint8_t **panels, struct err *err)
 {
-    w->kernels = kernels_find_format(l->kernels, h->format);
+    w->kernels = kernels_find_format(l->order->kernels, h->format);
     CHECK(w->kernels != NULL, err, ERR_UNSUPPORTED, "tensor %.*s: no kernels for format %s",
           (int)t->name.len, t->name.data, format_find(h->format)->name);
     void *memory;
@@ -94,15 +189,12 @@ static int take_panels(const struct load *l, struct weight *w, const struct held
     return ERR_NONE;
 }
 
-static int load_matrices(const struct load *l, struct weight *w, const struct held *h,
-                         uint32_t layer, const struct gguf_tensor *t, struct err *err)
+static int load_matrices(struct load *l, struct weight *w, const struct held *h,
+                         const struct gguf_tensor *t, struct err *err)
 {
     uint8_t *panels;
     TRY(take_panels(l, w, h, t, &panels, err));
-    size_t file_bytes = h->n_out * format_row_bytes(format_find(h->format), h->n_in);
-    for (size_t i = 0; i < h->n; i++)
-        pack_matrix(l, w, t->data + i * file_bytes, panels + i * w->matrix_bytes, layer,
-                    i * w->matrix_bytes);
+    for (size_t i = 0; i < h->n; i++) TRY(pack_matrix(l, w, panels + i * w->matrix_bytes, err));
     return ERR_NONE;
 }
 
@@ -134,83 +226,160 @@ static void pack_keys(const struct weight *keys, const struct format *format, co
 }
 
 /* The older form of latent attention: for each head its key rows, then its value rows. */
-static int load_latent(const struct load *l, struct weight *keys, struct weight *values,
-                       const struct held held[2], uint32_t layer, const struct gguf_tensor *t,
-                       struct err *err)
+static int load_heads(struct load *l, const struct weight *keys, const struct weight *values,
+                      const struct held held[2], const struct gguf_tensor *t,
+                      uint8_t *const panels[2], uint8_t *scratch, struct err *err)
 {
-    uint8_t *key_panels, *value_panels;
-    void *scratch;
     const struct format *format = format_find(t->format);
-    TRY(take_panels(l, keys, &held[0], t, &key_panels, err));
-    TRY(take_panels(l, values, &held[1], t, &value_panels, err));
-    TRY(take_memory(t, 2 * held[0].n_in * held[0].n_out * sizeof(float), &scratch, err));
-    const uint8_t *rows = t->data;
-    size_t row_bytes = format_row_bytes(format, held[1].n_in);
-    uint64_t done = held_bytes(&held[0]);
+    const size_t key_bytes = held[0].n_in * format_row_bytes(format, held[1].n_in);
+    TRY(grow_buffers(l, key_bytes, err));
     for (size_t h = 0; h < held[0].n; h++) {
-        pack_keys(keys, format, rows, scratch, key_panels + h * keys->matrix_bytes);
-        rows += held[0].n_in * row_bytes;
-        pack_matrix(l, values, rows, value_panels + h * values->matrix_bytes, layer,
-                    done + h * values->matrix_bytes);
-        rows += held[1].n_out * row_bytes;
+        TRY(read_next(l, key_bytes, l->buffers[0].bytes, err));
+        pack_keys(keys, format, l->buffers[0].bytes, scratch, panels[0] + h * keys->matrix_bytes);
+        l->packed += keys->matrix_bytes;
+        TRY(pack_matrix(l, values, panels[1] + h * values->matrix_bytes, err));
     }
-    free(scratch);
-    drop_pages(t->data, t->data + t->bytes);
     return ERR_NONE;
 }
 
-static int load_values(const struct load *l, struct weight *w, const struct held *h, uint32_t layer,
+static int load_latent(struct load *l, struct weight *keys, struct weight *values,
+                       const struct held held[2], const struct gguf_tensor *t, struct err *err)
+{
+    uint8_t *panels[2];
+    void *scratch;
+    TRY(take_panels(l, keys, &held[0], t, &panels[0], err));
+    TRY(take_panels(l, values, &held[1], t, &panels[1], err));
+    TRY(take_memory(t, 2 * held[0].n_in * held[0].n_out * sizeof(float), &scratch, err));
+    int rc = load_heads(l, keys, values, held, t, panels, scratch, err);
+    free(scratch);
+    return rc;
+}
+
+static int load_values(struct load *l, struct weight *w, const struct held *h,
                        const struct gguf_tensor *t, struct err *err)
 {
-    size_t n_values = h->n_in * h->n_out * h->n;
+    const struct format *format = format_find(t->format);
+    const size_t n_values = h->n_in * h->n_out * h->n;
+    const size_t step = CHUNK_BYTES / format->block_bytes * format->block_values;
     void *memory;
     TRY(take_memory(t, held_bytes(h), &memory, err));
     w->values = memory;
     w->panels = (struct panels){.n_in = h->n_in, .n_out = h->n_out * h->n};
-    format_find(t->format)->decode(t->data, w->values, n_values);
-    for (size_t i = 0; i < n_values; i++)
-        CHECK(isfinite(w->values[i]), err, ERR_FILE,
-              "tensor %.*s: value %zu is not finite: the file is damaged", (int)t->name.len,
-              t->name.data, i);
-    drop_pages(t->data, t->data + t->bytes);
-    report(l, layer, held_bytes(h));
+    TRY(grow_buffers(l, CHUNK_BYTES, err));
+    for (size_t from = 0; from < n_values; from += step) {
+        const size_t n = n_values - from < step ? n_values - from : step;
+        TRY(read_next(l, format_row_bytes(format, n), l->buffers[0].bytes, err));
+        format->decode(l->buffers[0].bytes, w->values + from, n);
+        for (size_t i = from; i < from + n; i++)
+            CHECK(isfinite(w->values[i]), err, ERR_FILE,
+                  "tensor %.*s: value %zu is not finite: the file is damaged", (int)t->name.len,
+                  t->name.data, i);
+        l->packed += n * sizeof(float);
+        report(l);
+    }
     return ERR_NONE;
 }
 
-static int load_tensor(void *ctx, const struct tensor_row *row, uint32_t layer,
+static int load_tensor(struct load *l, const struct wanted *now, struct err *err)
+{
+    const struct model *m = l->order->model;
+    const struct gguf_tensor *t = now->tensor;
+    struct held held[2];
+    struct weight *to[2];
+    const uint32_t n = model_held(m, now->row, t, held);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = slot(l->w, held[i].id, now->row->scope == SCOPE_LAYER, now->layer);
+    l->now = now;
+    l->read = l->packed = 0;
+    if (n == 2)
+        TRY(load_latent(l, to[0], to[1], held, t, err));
+    else if (held[0].is_packed)
+        TRY(load_matrices(l, to[0], held, t, err));
+    else
+        TRY(load_values(l, to[0], held, t, err));
+    l->w->bytes += model_held_bytes(m, now->row, t);
+    return ERR_NONE;
+}
+
+/* ---- what, and in which order ---- */
+
+static int count_wanted(void *ctx, const struct tensor_row *row, uint32_t layer,
+                        const struct gguf_tensor *t, struct err *err)
+{
+    struct load *l = ctx;
+    (void)row;
+    (void)layer;
+    (void)t;
+    (void)err;
+    l->n_wanted++;
+    return ERR_NONE;
+}
+
+static int note_wanted(void *ctx, const struct tensor_row *row, uint32_t layer,
                        const struct gguf_tensor *t, struct err *err)
 {
     struct load *l = ctx;
-    struct held held[2];
-    uint32_t n = model_held(l->model, row, t, held);
-    struct weight *to[2];
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = slot(l->w, held[i].id, row->scope == SCOPE_LAYER, layer);
-    if (n == 2)
-        TRY(load_latent(l, to[0], to[1], held, layer, t, err));
-    else if (held[0].is_packed)
-        TRY(load_matrices(l, to[0], held, layer, t, err));
-    else
-        TRY(load_values(l, to[0], held, layer, t, err));
-    l->w->bytes += model_held_bytes(l->model, row, t);
+    (void)err;
+    l->wanted[l->n_wanted++] = (struct wanted){row, layer, t};
     return ERR_NONE;
 }
 
-int weights_load(struct weights *w, const struct model *m, struct layer_range range,
-                 const struct kernels *kernels, uint32_t threads, weights_progress_fn *progress,
-                 void *ctx, struct err *err)
+static int compare_places(const void *a, const void *b)
 {
-    *w = (struct weights){.range = range};
-    size_t groups = 1 + (size_t)(range.end - range.first);
+    const struct gguf_tensor *x = ((const struct wanted *)a)->tensor;
+    const struct gguf_tensor *y = ((const struct wanted *)b)->tensor;
+    if (x->part != y->part) return x->part < y->part ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static int list_wanted(struct load *l, struct err *err)
+{
+    TRY(model_visit_range(l->order->model, l->order->range, count_wanted, l, err));
+    l->wanted = calloc(l->n_wanted + 1, sizeof *l->wanted);
+    CHECK(l->wanted != NULL, err, ERR_MEMORY, "no memory for a list of %zu tensors", l->n_wanted);
+    l->n_wanted = 0;
+    TRY(model_visit_range(l->order->model, l->order->range, note_wanted, l, err));
+    qsort(l->wanted, l->n_wanted, sizeof *l->wanted, compare_places);
+    return ERR_NONE;
+}
+
+static int load_all(struct load *l, struct weight_extent *extents, struct err *err)
+{
+    for (size_t i = 0; i < l->n_wanted; i++) {
+        const struct gguf_tensor *t = l->wanted[i].tensor;
+        extents[i] = (struct weight_extent){t, t->part, t->offset, t->bytes};
+    }
+    TRY(l->source->begin(l->source->ctx, extents, l->n_wanted, err));
+    for (size_t i = 0; i < l->n_wanted; i++) TRY(load_tensor(l, &l->wanted[i], err));
+    return ERR_NONE;
+}
+
+static int list_and_load(struct load *l, struct err *err)
+{
+    TRY(list_wanted(l, err));
+    struct weight_extent *extents = calloc(l->n_wanted + 1, sizeof *extents);
+    CHECK(extents != NULL, err, ERR_MEMORY, "no memory for a list of %zu tensors", l->n_wanted);
+    int rc = load_all(l, extents, err);
+    free(extents);
+    return rc;
+}
+
+int weights_load(struct weights *w, const struct weights_order *order, struct err *err)
+{
+    *w = (struct weights){.range = order->range};
+    size_t groups = 1 + (size_t)(order->range.end - order->range.first);
     w->slots = calloc(groups * TENSOR_COUNT, sizeof *w->slots);
     CHECK(w->slots != NULL, err, ERR_MEMORY, "no memory for the tensors of %zu layers", groups - 1);
+    struct weight_file_state files;
+    const struct weight_source own = weight_source_file(&files, order->model->file);
+    const size_t spare = 2 * ((size_t)order->threads - 1);
     struct load l = {.w = w,
-                     .model = m,
-                     .kernels = kernels,
-                     .threads = threads,
-                     .progress = progress,
-                     .ctx = ctx};
-    int rc = model_visit_range(m, range, load_tensor, &l, err);
+                     .order = order,
+                     .source = order->source != NULL ? order->source : &own,
+                     .n_buffers = 1 + (spare < BUFFERS_MAX ? spare : BUFFERS_MAX)};
+    int rc = list_and_load(&l, err);
+    free(l.wanted);
+    free_buffers(&l);
     if (rc != ERR_NONE) weights_free(w);
     return rc;
 }

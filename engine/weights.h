@@ -1,16 +1,17 @@
 /* weights - the tensors of one layer range, packed as the kernels want them.
  *
  * Matrices become panels in the file's number format (kernels.h), vectors and position rows f32.
- * Packing reads the mapped file once, front to back, and gives its pages back as it goes: the peak
- * is what is held and a few megabytes. Tensor data must be a map of a file, as gguf gives it: pages
- * that are given back are read again from the file.
+ * The bytes are read once, in the order in which the files have them, into buffers of a few
+ * megabytes, and packed from there: the peak is what is held and those buffers.
  *
- * Stations before: model (which tensors), kernels (pack). Stations after: layer and stage. */
+ * Stations before: model (which tensors), weight_source (their bytes), kernels (pack). Stations
+ * after: layer and stage. */
 #ifndef TANDEM_ENGINE_WEIGHTS_H
 #define TANDEM_ENGINE_WEIGHTS_H
 
 #include "engine/kernels/kernels.h"
 #include "engine/model.h"
+#include "engine/weight_source.h"
 
 /* One tensor as held. Either panels (kernels is set) or values. Several matrices stand one behind
  * the other: panels is the first of them. */
@@ -30,13 +31,21 @@ struct weights {
 /* Called while loading, by the calling thread. done: bytes held so far. */
 typedef void weights_progress_fn(void *ctx, uint32_t layer, uint64_t done);
 
-/* weights_load() - pack the tensors of range with a team of threads. kernels outlives the weights.
- * On success the caller owns *w (weights_free); after an error there is nothing to free. Returns
- * ERR_MEMORY (tensor and bytes), ERR_UNSUPPORTED (a format without kernels), ERR_FILE (a vector
- * holds a value that is not finite). */
-int weights_load(struct weights *w, const struct model *m, struct layer_range range,
-                 const struct kernels *kernels, uint32_t threads, weights_progress_fn *progress,
-                 void *ctx, struct err *err);
+struct weights_order {
+    const struct model *model;
+    struct layer_range range;
+    const struct kernels *kernels;      /* outlives the weights */
+    const struct weight_source *source; /* NULL: the model's own files */
+    uint32_t threads;
+    weights_progress_fn *progress; /* may be NULL; at most 512 KiB is read between two calls */
+    void *progress_ctx;
+};
+
+/* weights_load() - read and pack the tensors of a range with a team of threads. On success the
+ * caller owns *w (weights_free); after an error there is nothing to free. Returns ERR_MEMORY
+ * (tensor and bytes), ERR_UNSUPPORTED (a format without kernels), ERR_FILE (a vector holds a value
+ * that is not finite), and what the source returns: the text names the tensor and the byte. */
+int weights_load(struct weights *w, const struct weights_order *order, struct err *err);
 void weights_free(struct weights *w); /* a zeroed struct is allowed */
 
 /* weights_get() - a tensor of a layer (any layer of the range for tensors outside of layers); NULL

@@ -94,6 +94,7 @@ int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uin
     const struct kind *kind = &kinds[m->type];
     BUG_IF(row_bytes > 0 && !kind->has_rows, "rows behind a message that has none");
     if (m->type == MESSAGE_RESULT) row_bytes = count_raw_bytes(&m->u.result, n_vocab);
+    if (m->type == MESSAGE_PIECE) row_bytes = m->u.piece.n_bytes;
 
     arena_reset(&c->out);
     ProtobufCMessage *wire = arena_take(&c->out, 1, kind->form->sizeof_message);
@@ -111,6 +112,8 @@ int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uin
     frame_write_header(frame, m->type, (uint32_t)head_bytes, row_bytes);
     if (m->type == MESSAGE_RESULT && row_bytes > 0)
         copy_raw_rows(&m->u.result, n_vocab, frame_rows(frame, (uint32_t)head_bytes));
+    if (m->type == MESSAGE_PIECE)
+        memcpy(frame_rows(frame, (uint32_t)head_bytes), m->u.piece.bytes, row_bytes);
     *len = frame_total_bytes((uint32_t)head_bytes, row_bytes);
     return ERR_NONE;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LAYERS_MAX = 65536, THREADS_MAX = 65536 };
+enum { LAYERS_MAX = 65536, THREADS_MAX = 65536, MODEL_HEADER_MAX = 1 << 30 };
 
 /* Bytes of one entry on the wire: ten numbers of 64 bits and two varints; two and one. */
 CODEC_GROWTH_HOLDS(struct msg_account, 82);
@@ -15,6 +15,11 @@ CODEC_GROWTH_HOLDS(struct msg_layer_mark, 17);
 _Static_assert(FRAME_HEADER_BYTES + 256 + MESSAGE_ACCOUNTS_MAX * 90 + MESSAGE_MARKS_MAX * 21 <=
                    LINK_CONTROL_FRAME_MAX,
                "a full heartbeat outgrows a control frame");
+_Static_assert(FRAME_HEADER_BYTES + 64 + MESSAGE_PARTS_MAX * 16 <= LINK_CONTROL_FRAME_MAX,
+               "a model in many parts outgrows a control frame");
+/* The head of a PIECE has at most 26 bytes. */
+_Static_assert(2 * FRAME_ALIGN + MESSAGE_PIECE_BYTES_MAX <= LINK_WEIGHTS_FRAME_MAX,
+               "a full piece outgrows its frame");
 
 /* ---- strings ---- */
 
@@ -42,7 +47,7 @@ static int take_text(const char *field, char *text, const char **out, struct err
 /* clang-format off */
 #define HELLO_NUMBERS(X)                                                                           \
     X(pid) X(model_digest) X(isa) X(cpus) X(cpus_online) X(memory_bytes) X(cgroup_bytes)           \
-    X(ulimit_bytes)
+    X(ulimit_bytes) X(wants_model)
 /* clang-format on */
 
 TO_WIRE(hello)
@@ -63,6 +68,7 @@ FROM_WIRE(hello)
     const Wire__Hello *w = wire;
     HELLO_NUMBERS(GET)
     TRY(check_number("HELLO.isa", s->isa, 0, ISA_COUNT - 1, err));
+    TRY(check_number("HELLO.wants_model", s->wants_model, 0, 1, err));
     TRY(take_text("HELLO.version", w->version, &s->version, err));
     TRY(take_text("HELLO.host", w->host, &s->host, err));
     TRY(take_text("HELLO.cgroup", w->cgroup, &s->cgroup, err));
@@ -354,5 +360,80 @@ FROM_WIRE(clock)
     struct msg_clock *s = &m->u.clock;
     const Wire__Clock *w = wire;
     CLOCK_NUMBERS(GET)
+    return ERR_NONE;
+}
+
+/* ---- weights for hosts without the file ---- */
+
+TO_WIRE(model)
+{
+    const struct msg_model *s = &m->u.model;
+    Wire__Model *w = wire;
+    w->digest = s->digest;
+    w->stamp = s->stamp;
+    w->n_header_bytes = w->n_file_bytes = s->n_parts;
+    w->header_bytes = (uint64_t *)s->header_bytes;
+    w->file_bytes = (uint64_t *)s->file_bytes;
+    return ERR_NONE;
+}
+
+FROM_WIRE(model)
+{
+    struct msg_model *s = &m->u.model;
+    const Wire__Model *w = wire;
+    const size_t n = w->n_header_bytes;
+    TRY(check_number("MODEL.header_bytes entries", n, 1, MESSAGE_PARTS_MAX, err));
+    TRY(check_entries("MODEL.file_bytes", w->n_file_bytes, n, err));
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        TRY(check_number("MODEL.file_bytes", w->file_bytes[i], 1, INT64_MAX, err));
+        TRY(check_number("MODEL.header_bytes", w->header_bytes[i], 1, w->file_bytes[i], err));
+        TRY(check_number("MODEL.header_bytes", w->header_bytes[i], 1, MODEL_HEADER_MAX - sum, err));
+        sum += w->header_bytes[i];
+    }
+    *s = (struct msg_model){w->digest, w->stamp, (uint32_t)n, w->header_bytes, w->file_bytes};
+    return ERR_NONE;
+}
+
+#define PULL_NUMBERS(X) X(part) X(offset) X(bytes)
+
+TO_WIRE(pull)
+{
+    const struct msg_pull *s = &m->u.pull;
+    Wire__Pull *w = wire;
+    PULL_NUMBERS(PUT)
+    return ERR_NONE;
+}
+
+FROM_WIRE(pull)
+{
+    struct msg_pull *s = &m->u.pull;
+    const Wire__Pull *w = wire;
+    PULL_NUMBERS(GET)
+    TRY(check_number("PULL.part", s->part, 0, MESSAGE_PARTS_MAX - 1, err));
+    TRY(check_number("PULL.offset", s->offset, 0, INT64_MAX, err));
+    return check_number("PULL.bytes", s->bytes, 1, MESSAGE_PULL_BYTES_MAX, err);
+}
+
+#define PIECE_NUMBERS(X) X(part) X(offset) X(digest)
+
+TO_WIRE(piece)
+{
+    const struct msg_piece *s = &m->u.piece;
+    Wire__Piece *w = wire;
+    PIECE_NUMBERS(PUT)
+    return ERR_NONE;
+}
+
+FROM_WIRE(piece)
+{
+    struct msg_piece *s = &m->u.piece;
+    const Wire__Piece *w = wire;
+    PIECE_NUMBERS(GET)
+    TRY(check_number("PIECE.part", s->part, 0, MESSAGE_PARTS_MAX - 1, err));
+    TRY(check_number("PIECE.offset", s->offset, 0, INT64_MAX, err));
+    TRY(check_number("PIECE bytes", c->view->row_bytes, 1, MESSAGE_PIECE_BYTES_MAX, err));
+    s->bytes = c->view->rows;
+    s->n_bytes = (uint32_t)c->view->row_bytes;
     return ERR_NONE;
 }

@@ -57,6 +57,9 @@ struct codec {
     X(PROBE, probe, false)                                                                         \
     X(PROBED, probed, false)                                                                       \
     X(CLOCK, clock, false)                                                                         \
+    X(MODEL, model, false)                                                                         \
+    X(PULL, pull, false)                                                                           \
+    X(PIECE, piece, true)                                                                          \
     X(BATCH, batch, true)                                                                          \
     X(RESULT, result, true)
 

@@ -77,10 +77,27 @@ int link_open_data(struct link *l, size_t in_max, size_t out_max, unsigned in_sl
     return ERR_NONE;
 }
 
-/* Control goes from the coordinator to a worker, or from a worker to the coordinator. */
+int link_open_weights(struct link *l, struct err *err)
+{
+    BUG_IF(l->weights_open, "link_open_weights called twice");
+    TRY(l->ops->open_weights(l, err));
+    l->weights_open = true;
+    return ERR_NONE;
+}
+
+void link_close_weights(struct link *l)
+{
+    BUG_IF(l->held[LINK_WEIGHTS], "link_close_weights before link_receive_done");
+    if (l->weights_open) l->ops->close_weights(l);
+    l->weights_open = false;
+}
+
+/* Control goes from the coordinator to a worker, or from a worker to the coordinator; weights never
+ * come back. */
 static bool is_addressee(const struct link *l, enum link_channel channel, int to)
 {
     if (channel == LINK_DATA) return l->data_open;
+    if (channel == LINK_WEIGHTS && (l->rank != 0 || !l->weights_open)) return false;
     return l->rank == 0 ? to > 0 && to < l->size : to == 0;
 }
 
@@ -145,6 +162,7 @@ int link_receive(struct link *l, enum link_channel channel, int *from, const uin
     *frame = NULL;
     *len = 0;
     if (channel == LINK_DATA && !l->data_open) return ERR_NONE;
+    if (channel == LINK_WEIGHTS && (l->rank == 0 || !l->weights_open)) return ERR_NONE;
     if (channel == LINK_DATA && l->emulates)
         TRY(receive_emulated(l, from, frame, len, err));
     else

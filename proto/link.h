@@ -1,9 +1,10 @@
 /* link - how frames travel: one interface, two transports (link_mpi between ranks, link_local between threads).
  *
  * Endpoints are numbered like MPI ranks: 0 is the coordinator, 1 .. size-1 the stages in the order of the
- * line. Two channels:
+ * line. Three channels:
  *   LINK_DATA     a ring: endpoint r sends to r+1, the last one to 0. FIFO.
  *   LINK_CONTROL  a star: the coordinator to each worker and back. FIFO per pair.
+ *   LINK_WEIGHTS  a star: the coordinator to each worker, for the bytes of a model's files, while they load.
  * Receives are posted ahead, sends are nonblocking. Nothing here blocks but link_wait(). All memory is taken
  * at open. One thread per endpoint.
  * Every function is "not collective" unless it says otherwise. */
@@ -17,9 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum link_channel { LINK_DATA, LINK_CONTROL, LINK_CHANNELS };
+enum link_channel { LINK_DATA, LINK_CONTROL, LINK_WEIGHTS, LINK_CHANNELS };
 
-enum { LINK_CONTROL_FRAME_MAX = 16384 };
+enum { LINK_CONTROL_FRAME_MAX = 16384, LINK_WEIGHTS_FRAME_MAX = 1 << 18 };
 
 enum link_idle { LINK_IDLE_SLEEP, LINK_IDLE_YIELD, LINK_IDLE_SPIN }; /* how far waiting may back off */
 
@@ -49,8 +50,14 @@ void link_set_neighbours(struct link *l, int from, int to);
 int link_open_data(struct link *l, size_t in_max, size_t out_max, unsigned in_slots, unsigned out_slots,
                    struct err *err);
 
+/* link_open_weights() - take the buffers of the weights channel, a few of LINK_WEIGHTS_FRAME_MAX each. Called once, by
+ * the coordinator and by each worker that is to receive. link_close_weights() - give them back: a worker when it has all
+ * its frames, the coordinator when all workers have theirs. ERR_MEMORY. */
+int link_open_weights(struct link *l, struct err *err);
+void link_close_weights(struct link *l);
+
 /* link_send_begin() - a free, 64-byte aligned send buffer, *capacity bytes; NULL while all are under way.
- * Calling it again before link_send() gives the same buffer. to: control only; ignored on data. */
+ * Calling it again before link_send() gives the same buffer. to: ignored on data. */
 uint8_t *link_send_begin(struct link *l, enum link_channel channel, int to, size_t *capacity);
 
 /* link_send() - send the begun buffer's first len bytes. The buffer belongs to the link again. */

@@ -12,6 +12,8 @@
 struct link_ops {
     int (*open_data)(struct link *l, size_t in_max, size_t out_max, unsigned in_slots,
                      unsigned out_slots, struct err *err);
+    int (*open_weights)(struct link *l, struct err *err);
+    void (*close_weights)(struct link *l);
     uint8_t *(*send_begin)(struct link *l, enum link_channel channel, int to, size_t *capacity);
     int (*send)(struct link *l, enum link_channel channel, int to, size_t len, struct err *err);
     int (*receive)(struct link *l, enum link_channel channel, int *from, const uint8_t **frame,
@@ -37,7 +39,7 @@ struct link {
     enum link_idle idle;
     uint64_t idle_since_ns; /* 0: at work */
     bool wakes_promptly;    /* the thread's timers are as exact as they can be */
-    bool data_open;
+    bool data_open, weights_open;
     bool held[LINK_CHANNELS]; /* a frame was received and is not done */
     struct link_counts counts[LINK_CHANNELS];
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONTROL_SLOTS = 8, ENDPOINTS_MAX = 1024 };
+enum { CONTROL_SLOTS = 8, WEIGHTS_SLOTS = 4, ENDPOINTS_MAX = 1024 };
 
 struct ring {
     uint8_t *slots; /* [n_slots][stride] */
@@ -58,6 +58,7 @@ struct world {
     struct local *endpoint;      /* [size] */
     struct ring *data;           /* [size] from r to r + 1 */
     struct ring *to_worker;      /* [size] from the coordinator; 0 is not used */
+    struct ring *weights;        /* [size] from the coordinator to each worker; 0 is not used */
     struct ring *to_coordinator; /* [size] from each worker; 0 is not used */
 };
 
@@ -113,6 +114,15 @@ static int ring_open(struct ring *r, size_t frame_max, unsigned n_slots, struct 
     return ERR_NONE;
 }
 
+static void ring_free(struct ring *r)
+{
+    atomic_store_explicit(&r->open, false, memory_order_release);
+    free(r->slots);
+    free(r->lens);
+    r->slots = NULL;
+    r->lens = NULL;
+}
+
 static uint64_t ring_under_way(struct ring *r)
 {
     return atomic_load_explicit(&r->sent, memory_order_relaxed) -
@@ -122,6 +132,7 @@ static uint64_t ring_under_way(struct ring *r)
 static struct ring *ring_to(struct local *e, enum link_channel channel, int to)
 {
     if (channel == LINK_DATA) return &e->world->data[e->link.rank];
+    if (channel == LINK_WEIGHTS) return &e->world->weights[to];
     return e->link.rank == 0 ? &e->world->to_worker[to] : &e->world->to_coordinator[e->link.rank];
 }
 
@@ -183,6 +194,8 @@ static int local_receive(struct link *l, enum link_channel channel, int *from,
         struct ring *r = &e->world->data[l->previous];
         *from = l->previous;
         if (channel == LINK_CONTROL) r = next_control_ring(e, from);
+        if (channel == LINK_WEIGHTS) r = &e->world->weights[l->rank];
+        if (channel == LINK_WEIGHTS) *from = 0;
         if (!ring_peek(r, frame, len)) continue;
         if (channel == LINK_DATA && *len > e->in_max) {
             size_t bytes = *len;
@@ -265,6 +278,19 @@ static int local_open_data(struct link *l, size_t in_max, size_t out_max, unsign
     return ring_open(&e->world->data[l->rank], out_max, out_slots, err);
 }
 
+/* The sender's rings: a receiver finds its own when it is open. */
+static int local_open_weights(struct link *l, struct err *err)
+{
+    for (int i = 1; l->rank == 0 && i < l->size; i++)
+        TRY(ring_open(&as_local(l)->world->weights[i], LINK_WEIGHTS_FRAME_MAX, WEIGHTS_SLOTS, err));
+    return ERR_NONE;
+}
+
+static void local_close_weights(struct link *l)
+{
+    for (int i = 1; l->rank == 0 && i < l->size; i++) ring_free(&as_local(l)->world->weights[i]);
+}
+
 /* Frames to an endpoint that has closed will never be done; nobody need wait for them. */
 static unsigned count_pending(struct local *e, enum link_channel channel, int to)
 {
@@ -277,16 +303,14 @@ static unsigned local_pending_sends(struct link *l)
     struct local *e = as_local(l);
     unsigned n = l->data_open ? count_pending(e, LINK_DATA, l->next) : 0;
     if (l->rank != 0) return n + count_pending(e, LINK_CONTROL, 0);
-    for (int to = 1; to < l->size; to++) n += count_pending(e, LINK_CONTROL, to);
+    for (int to = 1; to < l->size; to++)
+        n += count_pending(e, LINK_CONTROL, to) + count_pending(e, LINK_WEIGHTS, to);
     return n;
 }
 
 static void free_rings(struct ring *rings, int n)
 {
-    for (int i = 0; rings != NULL && i < n; i++) {
-        free(rings[i].slots);
-        free(rings[i].lens);
-    }
+    for (int i = 0; rings != NULL && i < n; i++) ring_free(&rings[i]);
     free(rings);
 }
 
@@ -295,6 +319,7 @@ static void free_world(struct world *w)
     if (w == NULL) return;
     free_rings(w->data, w->size);
     free_rings(w->to_worker, w->size);
+    free_rings(w->weights, w->size);
     free_rings(w->to_coordinator, w->size);
     free(w->endpoint);
     free(w);
@@ -311,6 +336,8 @@ static void local_close(struct link *l, bool abandon)
 
 static const struct link_ops local_ops = {
     .open_data = local_open_data,
+    .open_weights = local_open_weights,
+    .close_weights = local_close_weights,
     .send_begin = local_send_begin,
     .send = local_send,
     .receive = local_receive,
@@ -340,9 +367,10 @@ static int take_world(struct world **out, int size, struct err *err)
     w->endpoint = take_structs(size, sizeof *w->endpoint);
     w->data = take_structs(size, sizeof *w->data);
     w->to_worker = take_structs(size, sizeof *w->to_worker);
+    w->weights = take_structs(size, sizeof *w->weights);
     w->to_coordinator = take_structs(size, sizeof *w->to_coordinator);
-    CHECK(w->endpoint && w->data && w->to_worker && w->to_coordinator, err, ERR_MEMORY,
-          "no memory for a line of %d endpoints", size);
+    CHECK(w->endpoint && w->data && w->to_worker && w->weights && w->to_coordinator, err,
+          ERR_MEMORY, "no memory for a line of %d endpoints", size);
     for (int i = 1; i < size; i++) {
         TRY(ring_open(&w->to_worker[i], LINK_CONTROL_FRAME_MAX, CONTROL_SLOTS, err));
         TRY(ring_open(&w->to_coordinator[i], LINK_CONTROL_FRAME_MAX, CONTROL_SLOTS, err));

@@ -1,6 +1,6 @@
 /* link_mpi - the link between ranks; the only file that knows MPI.
  *
- * Two duplicated communicators, one tag. Receives are posted ahead into slots and polled in the
+ * Three duplicated communicators, one tag. Receives are posted ahead into slots and polled in the
  * order in which they were posted: MPI matches in that order, so it is the order of arrival (for
  * each pair, where the source is any). A slot is posted again when its frame is done. Sends leave
  * from slots of their own, nonblocking. Nothing here blocks between open and close; progress is
@@ -19,6 +19,8 @@ enum {
     CONTROL_SLOTS = 16,       /* of a worker, each way */
     CONTROL_SLOTS_MAX = 256,  /* of the coordinator, who has more for each worker */
     CONTROL_SLOTS_WORKER = 2, /* these many more */
+    WEIGHTS_SLOTS = 8,        /* of a worker */
+    WEIGHTS_SLOTS_MAX = 64,   /* of the coordinator, who has as many for each worker */
     SENDING_STEP_US = 100,
     NONE = -1,
 };
@@ -87,6 +89,7 @@ static void direction_free(struct direction *d)
 {
     free(d->slots);
     free(d->requests);
+    *d = (struct direction){0};
 }
 
 /* Whom a channel listens to. */
@@ -120,6 +123,36 @@ static int mpi_open_data(struct link *l, size_t in_max, size_t out_max, unsigned
                          unsigned out_slots, struct err *err)
 {
     return channel_open(as_mpi(l), LINK_DATA, in_max, (int)in_slots, out_max, (int)out_slots, err);
+}
+
+static int mpi_open_weights(struct link *l, struct err *err)
+{
+    struct channel *ch = &as_mpi(l)->channel[LINK_WEIGHTS];
+    int slots = l->rank == 0 ? WEIGHTS_SLOTS * (l->size - 1) : WEIGHTS_SLOTS;
+    if (slots > WEIGHTS_SLOTS_MAX) slots = WEIGHTS_SLOTS_MAX;
+    if (l->rank == 0) return direction_open(&ch->out, LINK_WEIGHTS_FRAME_MAX, slots, err);
+    TRY(direction_open(&ch->in, LINK_WEIGHTS_FRAME_MAX, slots, err));
+    for (int i = 0; i < slots; i++) TRY(post_receive(as_mpi(l), LINK_WEIGHTS, i, err));
+    return ERR_NONE;
+}
+
+/* Receives that nothing will arrive for any more. */
+static void cancel_receives(struct direction *in)
+{
+    for (int i = 0; i < in->n_slots; i++) {
+        if (in->requests[i] == MPI_REQUEST_NULL) continue;
+        MPI_Cancel(&in->requests[i]);
+        MPI_Wait(&in->requests[i], MPI_STATUS_IGNORE);
+    }
+}
+
+static void mpi_close_weights(struct link *l)
+{
+    struct channel *ch = &as_mpi(l)->channel[LINK_WEIGHTS];
+    cancel_receives(&ch->in);
+    MPI_Waitall(ch->out.n_slots, ch->out.requests, MPI_STATUSES_IGNORE);
+    direction_free(&ch->in);
+    direction_free(&ch->out);
 }
 
 /* ---- sending ---- */
@@ -264,16 +297,6 @@ static int mpi_raw_has_arrived(struct link *l, int from, bool *arrived, struct e
 
 /* ---- open and close ---- */
 
-/* Receives that nothing will arrive for any more. */
-static void cancel_receives(struct direction *in)
-{
-    for (int i = 0; i < in->n_slots; i++) {
-        if (in->requests[i] == MPI_REQUEST_NULL) continue;
-        MPI_Cancel(&in->requests[i]);
-        MPI_Wait(&in->requests[i], MPI_STATUS_IGNORE);
-    }
-}
-
 static void mpi_close(struct link *l, bool abandon)
 {
     /* MPI may still write to the slots of an abandoned link: they stay, reachable, until the
@@ -301,6 +324,8 @@ static void mpi_close(struct link *l, bool abandon)
 
 static const struct link_ops mpi_ops = {
     .open_data = mpi_open_data,
+    .open_weights = mpi_open_weights,
+    .close_weights = mpi_close_weights,
     .send_begin = mpi_send_begin,
     .send = mpi_send,
     .receive = mpi_receive,

@@ -5,6 +5,7 @@
  *   control (star around the coordinator)          data (down the line and home)
  *   worker ─ HELLO ─► coordinator                  coordinator ─ BATCH ─► stage 1 ─ BATCH + rows ─► …
  *   worker ◄─ LOAD ── coordinator                  … ─► stage P ─ RESULT ─► coordinator
+ *   worker ◄─ MODEL ─ coordinator;  worker ─ PULL ─► coordinator, ◄─ PIECE ─ …  (no model file there)
  *   worker ─ READY ─► coordinator
  *   worker ─ HEARTBEAT, ERROR ─► coordinator
  *   worker ◄─ CLOCK ─► coordinator
@@ -31,6 +32,9 @@ enum message_type {
     MESSAGE_PROBE,
     MESSAGE_PROBED,
     MESSAGE_CLOCK,
+    MESSAGE_MODEL,
+    MESSAGE_PULL,
+    MESSAGE_PIECE,
     MESSAGE_BATCH,
     MESSAGE_RESULT,
 };
@@ -55,6 +59,7 @@ struct msg_hello {
     const char *cgroup; /* "cgroup /x/y" */
     uint64_t ulimit_bytes;
     const char *ulimit; /* "ulimit -v" */
+    uint32_t wants_model; /* 0 or 1: its host has no model file; family is "" and model_digest 0, and MODEL must come */
 };
 
 /* The coordinator tells a worker its share and the sizes of the line. */
@@ -169,6 +174,34 @@ struct msg_clock {
     uint64_t told_ns;  /* the worker's when it answered; 0 in the question */
 };
 
+/* The files of the model, for a worker that has none. Their headers and tensors it pulls. */
+enum { MESSAGE_PARTS_MAX = 512 };
+struct msg_model {
+    uint64_t digest; /* as in HELLO */
+    uint64_t stamp;  /* another one when a file was written again: the digest does not see the tensors */
+    uint32_t n_parts;
+    const uint64_t *header_bytes, *file_bytes; /* [n_parts]; 1 <= header <= file */
+};
+
+/* Send me these bytes of a file of the model. They come as PIECEs, in order; those of several PULLs in the order of
+ * the PULLs. At most MESSAGE_PULLS_MAX may be unanswered: that bounds what is under way. */
+enum { MESSAGE_PULLS_MAX = 32, MESSAGE_PULL_BYTES_MAX = 1 << 20 };
+struct msg_pull {
+    uint32_t part;
+    uint64_t offset;
+    uint32_t bytes; /* 1 .. MESSAGE_PULL_BYTES_MAX */
+};
+
+/* Some of them; on the weights channel. */
+enum { MESSAGE_PIECE_BYTES_MAX = (1 << 18) - 128 };
+struct msg_piece {
+    uint32_t part;
+    uint64_t offset;
+    uint64_t digest;      /* digest_bytes() of them, as they were read */
+    const uint8_t *bytes; /* [n_bytes], behind the head */
+    uint32_t n_bytes;     /* 1 .. MESSAGE_PIECE_BYTES_MAX */
+};
+
 /* One forward pass. needs[k] belongs to the k-th wanted row. */
 struct msg_fetch {
     uint64_t batch_id; /* an earlier, unreleased batch */
@@ -207,6 +240,9 @@ struct message {
         struct msg_probe probe;
         struct msg_probed probed;
         struct msg_clock clock;
+        struct msg_model model;
+        struct msg_pull pull;
+        struct msg_piece piece;
         struct msg_batch batch;
         struct msg_result result;
     } u;

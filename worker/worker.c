@@ -15,7 +15,10 @@
 #include "worker/exec.h"
 #include "worker/ledger.h"
 #include "worker/watch.h"
+#include "worker/weights_cache.h"
+#include "worker/weights_pull.h"
 
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +36,10 @@ struct worker {
     struct codec *control; /* small messages */
     struct codec *data;    /* batches and results */
     struct model *model;
+    const struct worker_config *config;
+    struct weights_pull *pull;   /* NULL: the model's file is here */
+    struct weights_cache *cache; /* NULL: none */
+    bool holds_piece;            /* a frame of weights is at work */
     struct stage *stage;
     struct exec *exec;
     struct stage_sizes sizes; /* of what is around the stage */
@@ -43,6 +50,14 @@ struct worker {
     uint32_t layer_first;
     bool is_last;
     bool stopped;
+    bool has_load; /* LOAD has come: */
+    struct msg_load load;
+    bool has_remote; /* MODEL has come: */
+    struct remote_model {
+        uint64_t digest, stamp;
+        uint32_t n_parts;
+        uint64_t header_bytes[MESSAGE_PARTS_MAX], file_bytes[MESSAGE_PARTS_MAX];
+    } remote;
     struct msg_heartbeat beat;
     uint64_t beat_ns; /* when the last one was sent */
     uint64_t began_ns;
@@ -237,20 +252,31 @@ static int answer_probe(struct worker *w, const struct msg_probe *p, struct err 
     return send_control(w, &m, err);
 }
 
-/* obey_control() - LOAD (once, before the stage is open), CLOCK, PROBE or STOP. */
-static int obey_control(struct worker *w, const struct message *m, struct msg_load *load,
-                        bool *have_load, struct err *err)
+static void note_remote(struct worker *w, const struct msg_model *m)
+{
+    w->has_remote = true;
+    w->remote.digest = m->digest;
+    w->remote.stamp = m->stamp;
+    w->remote.n_parts = m->n_parts;
+    memcpy(w->remote.header_bytes, m->header_bytes, m->n_parts * sizeof *m->header_bytes);
+    memcpy(w->remote.file_bytes, m->file_bytes, m->n_parts * sizeof *m->file_bytes);
+}
+
+/* obey_control() - MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or STOP. */
+static int obey_control(struct worker *w, const struct message *m, struct err *err)
 {
     if (m->type == MESSAGE_CLOCK) return tell_clock(w, m->u.clock.asked_ns, err);
     if (m->type == MESSAGE_PROBE) return answer_probe(w, &m->u.probe, err);
     if (m->type == MESSAGE_STOP) {
         w->stopped = true;
         w->stop_idle_ns = m->u.stop.idle_ns;
-    } else if (m->type == MESSAGE_LOAD && load != NULL) {
-        *load = m->u.load;
-        if (link_rank(w->link) == 1) watch_open(&w->watch, load, w->host, w->stall_ms);
-        load->coordinator_host = NULL; /* lives as long as its message */
-        *have_load = true;
+    } else if (m->type == MESSAGE_LOAD && !w->has_load) {
+        w->load = m->u.load;
+        if (link_rank(w->link) == 1) watch_open(&w->watch, &w->load, w->host, w->stall_ms);
+        w->load.coordinator_host = NULL; /* lives as long as its message */
+        w->has_load = true;
+    } else if (m->type == MESSAGE_MODEL && w->pull != NULL && !w->has_remote) {
+        note_remote(w, &m->u.model);
     } else {
         return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time",
                        (int)m->type);
@@ -258,9 +284,8 @@ static int obey_control(struct worker *w, const struct message *m, struct msg_lo
     return ERR_NONE;
 }
 
-/* take_control() - one control message, where there is one. load, have_load: NULL when LOAD may not
- * come. */
-static int take_control(struct worker *w, struct msg_load *load, bool *have_load, struct err *err)
+/* take_control() - one control message, where there is one. */
+static int take_control(struct worker *w, struct err *err)
 {
     int from;
     const uint8_t *frame;
@@ -272,11 +297,147 @@ static int take_control(struct worker *w, struct msg_load *load, bool *have_load
     struct message m = {0};
     struct frame_view view;
     int rc = codec_unpack(w->control, frame, len, 0, &m, &view, err);
-    if (rc == ERR_NONE) rc = obey_control(w, &m, load, have_load, err);
+    if (rc == ERR_NONE) rc = obey_control(w, &m, err);
     link_receive_done(w->link, LINK_CONTROL);
     ledger_book_inner(&w->ledger, m.type == MESSAGE_PROBE ? LEDGER_IDLE : LEDGER_CONTROL, begin);
     return rc;
 }
+
+/* await_control() - one message, or a moment. */
+static int await_control(struct worker *w, struct err *err)
+{
+    TRY(take_control(w, err));
+    pulse(w);
+    if (!w->stopped) link_wait(w->link, HEARTBEAT_MS * 1000);
+    return ERR_NONE;
+}
+
+/* ---- a model whose file is elsewhere ---- */
+
+static int ask_for_weights(void *ctx, const struct msg_pull *pull, struct err *err)
+{
+    return send_control(ctx, &(struct message){.type = MESSAGE_PULL, .u.pull = *pull}, err);
+}
+
+/* take_piece() - one, where there is one; its frame is held until the next. */
+static int take_piece(struct worker *w, struct err *err)
+{
+    int from;
+    const uint8_t *frame;
+    size_t len;
+    struct message m;
+    struct frame_view view;
+    if (w->holds_piece) link_receive_done(w->link, LINK_WEIGHTS);
+    w->holds_piece = false;
+    TRY(link_receive(w->link, LINK_WEIGHTS, &from, &frame, &len, err));
+    if (frame == NULL) return ERR_NONE;
+    w->holds_piece = true;
+    link_made_progress(w->link);
+    TRY(codec_unpack(w->control, frame, len, 0, &m, &view, err));
+    CHECK(m.type == MESSAGE_PIECE, err, ERR_PEER,
+          "message type %d came where weights come, want a piece of them", (int)m.type);
+    return weights_pull_take(w->pull, &m.u.piece, err);
+}
+
+static int await_weights(void *ctx, struct err *err)
+{
+    struct worker *w = ctx;
+    TRY(take_piece(w, err));
+    TRY(take_control(w, err));
+    CHECK(!w->stopped, err, ERR_INTERRUPTED, "told to stop");
+    pulse(w);
+    if (!w->holds_piece) link_wait(w->link, HEARTBEAT_MS * 1000);
+    return ERR_NONE;
+}
+
+/* choose_source() - of tensors that are not here: the coordinator, behind a cache where one is
+ * wanted. */
+static int choose_source(struct worker *w, const struct msg_load *load,
+                         struct weight_source *source, struct err *err)
+{
+    *source = weights_pull_source(w->pull);
+    if (w->pull == NULL || w->config->cache == NULL) return ERR_NONE;
+    const struct weights_cache_config config = {.folder = w->config->cache,
+                                                .limit_bytes = w->config->cache_bytes,
+                                                .digest = w->remote.digest,
+                                                .stamp = w->remote.stamp,
+                                                .first = load->layer_first,
+                                                .end = load->layer_end,
+                                                .from = *source};
+    TRY(weights_cache_open(&w->cache, &config, err));
+    *source = weights_cache_source(w->cache);
+    return ERR_NONE;
+}
+
+/* end_pulling() - all weights are here, or never will be. */
+static void end_pulling(struct worker *w)
+{
+    if (w->holds_piece) link_receive_done(w->link, LINK_WEIGHTS);
+    w->holds_piece = false;
+    link_close_weights(w->link);
+    weights_cache_close(w->cache);
+    w->cache = NULL;
+}
+
+/* pull_headers() - of all parts, one behind the other. */
+static int pull_headers(struct worker *w, uint8_t *bytes, struct err *err)
+{
+    const struct weight_source source = weights_pull_source(w->pull);
+    const struct remote_model *r = &w->remote;
+    for (uint32_t i = 0; i < r->n_parts; i++) {
+        const struct weight_extent header = {.part = i, .bytes = r->header_bytes[i]};
+        TRY(source.begin(source.ctx, &header, 1, err));
+        TRY(source.read(source.ctx, bytes, r->header_bytes[i], err));
+        bytes += r->header_bytes[i];
+    }
+    return ERR_NONE;
+}
+
+static int open_pulled(struct worker *w, uint8_t *bytes, struct err *err)
+{
+    const struct remote_model *r = &w->remote;
+    struct gguf_header headers[MESSAGE_PARTS_MAX];
+    TRY(pull_headers(w, bytes, err));
+    for (uint32_t i = 0; i < r->n_parts; i++) {
+        headers[i] = (struct gguf_header){bytes, r->header_bytes[i], r->file_bytes[i], 0};
+        bytes += r->header_bytes[i];
+    }
+    TRY(model_open_headers(&w->model, w->config->model_path, headers, r->n_parts, err));
+    CHECK(w->model->digest == r->digest, err, ERR_DISAGREE,
+          "the model's header has digest %016" PRIx64 " here and %016" PRIx64
+          " at the coordinator: it was damaged on the way, or its file changed",
+          w->model->digest, r->digest);
+    return ERR_NONE;
+}
+
+/* open_remote() - the model's metadata, from the coordinator. */
+static int open_remote(struct worker *w, struct err *err)
+{
+    while (!w->has_remote && !w->stopped) TRY(await_control(w, err));
+    if (w->stopped) return ERR_NONE;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < w->remote.n_parts; i++) total += w->remote.header_bytes[i];
+    uint8_t *bytes = malloc(total);
+    CHECK(bytes != NULL, err, ERR_MEMORY, "no memory for a header of %" PRIu64 " bytes", total);
+    int rc = open_pulled(w, bytes, err);
+    free(bytes);
+    return rc;
+}
+
+/* open_model() - here, or not yet: then HELLO asks for it. */
+static int open_model(struct worker *w, struct err *err)
+{
+    const struct worker_config *config = w->config;
+    if (config->weights != WEIGHTS_STREAM) {
+        int rc = model_open(&w->model, config->model_path, err);
+        if (rc != ERR_ABSENT || config->weights == WEIGHTS_LOCAL) return rc;
+    }
+    const struct weights_port port = {ask_for_weights, await_weights, w};
+    TRY(weights_pull_open(&w->pull, &port, err));
+    return link_open_weights(w->link, err);
+}
+
+/* ---- hello, load ---- */
 
 /* count_cpus() - a rank may widen its own binding, but not its container's or its job's set of CPUs:
  * so trying tells the two apart. */
@@ -320,22 +481,11 @@ static int say_hello(struct worker *w, struct err *err)
                                     .pid = (uint32_t)getpid(),
                                     .family = w->model != NULL ? w->model->family->name : "",
                                     .model_digest = w->model != NULL ? w->model->digest : 0,
-                                    .isa = isa}};
+                                    .isa = isa,
+                                    .wants_model = w->pull != NULL}};
     count_cpus(&m.u.hello);
     tell_memory(&m.u.hello, &limits);
     return send_control(w, &m, err);
-}
-
-static int await_load(struct worker *w, struct msg_load *load, struct err *err)
-{
-    bool have = false;
-    w->beat.state = WORKER_LOADING;
-    while (!have && !w->stopped) {
-        TRY(take_control(w, load, &have, err));
-        pulse(w);
-        if (!have && !w->stopped) link_wait(w->link, HEARTBEAT_MS * 1000);
-    }
-    return ERR_NONE;
 }
 
 static int check_load(const struct worker *w, const struct msg_load *load, struct err *err)
@@ -381,6 +531,8 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
     log_set_who("worker %d @%s, layers %u..%u", link_rank(w->link), w->host, load->layer_first,
                 load->layer_end - 1);
     TRY(fault_act(&w->fault, FAULT_LOAD, pulse_while_delayed, w, err));
+    struct weight_source source;
+    TRY(choose_source(w, load, &source, err));
     struct stage_config config = {
         .model = w->model,
         .range = {load->layer_first, load->layer_end},
@@ -392,6 +544,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
                    .kv = (enum kv_format)load->kv_format},
         .isa = (enum isa)load->isa,
         .matmul = (enum matmul_choice)load->matmul,
+        .source = w->pull != NULL ? &source : NULL,
         .threads = load->threads,
         .progress = on_progress,
         .progress_ctx = w,
@@ -399,6 +552,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
     };
     memcpy(config.limits.n_blocks, load->n_blocks, sizeof load->n_blocks);
     TRY(stage_open(&w->stage, &config, err));
+    end_pulling(w);
     TRY(open_data(w, load, err));
     struct exec_config exec = {.stage = w->stage,
                                .codec = w->data,
@@ -427,7 +581,7 @@ static int say_ready(struct worker *w, const struct msg_load *load, uint64_t loa
 static int await_send_buffer(struct worker *w, uint8_t **out, size_t *capacity, struct err *err)
 {
     while ((*out = link_send_begin(w->link, LINK_DATA, 0, capacity)) == NULL) {
-        TRY(take_control(w, NULL, NULL, err));
+        TRY(take_control(w, err));
         if (w->stopped) return ERR_NONE;
         pulse(w);
         link_wait(w->link, HEARTBEAT_MS * 1000);
@@ -517,7 +671,7 @@ static int run_line(struct worker *w, struct err *err)
             if (rc != ERR_NONE) return rc;
         }
         waited = frame == NULL;
-        TRY(take_control(w, NULL, NULL, err));
+        TRY(take_control(w, err));
         pulse(w);
         if (!waited)
             ledger_book(g, LEDGER_CONTROL);
@@ -552,19 +706,20 @@ static int say_report(struct worker *w, struct err *err)
     return send_control(w, &m, err);
 }
 
-static int serve(struct worker *w, const struct worker_config *config, struct err *err)
+static int serve(struct worker *w, struct err *err)
 {
     TRY(fault_plan_read(&w->fault, link_rank(w->link), err));
     TRY(codec_open(&w->control, LINK_CONTROL_FRAME_MAX, err));
-    if (config->model_path != NULL) TRY(model_open(&w->model, config->model_path, err));
+    if (w->config->model_path != NULL) TRY(open_model(w, err));
+    w->beat.state = WORKER_LOADING;
     TRY(say_hello(w, err));
-    struct msg_load load;
-    TRY(await_load(w, &load, err));
+    if (w->pull != NULL) TRY(open_remote(w, err));
+    while (!w->has_load && !w->stopped) TRY(await_control(w, err));
     if (w->stopped) return ERR_NONE;
-    TRY(check_load(w, &load, err));
+    TRY(check_load(w, &w->load, err));
     uint64_t begin = ledger_now_ns();
-    TRY(open_share(w, &load, err));
-    TRY(say_ready(w, &load, ledger_now_ns() - begin, err));
+    TRY(open_share(w, &w->load, err));
+    TRY(say_ready(w, &w->load, ledger_now_ns() - begin, err));
     TRY(run_line(w, err));
     return say_report(w, err);
 }
@@ -583,10 +738,8 @@ static void report_error(struct worker *w, const struct err *err)
                         .u.error = {.code = (uint32_t)err->code, .text = text}};
     if (send_control(w, &m, NULL) != ERR_NONE) return;
     uint64_t begin = ledger_now_ns();
-    bool have_load;
-    struct msg_load load;
     while (!w->stopped && ledger_now_ns() - begin < (uint64_t)STOP_WAIT_MS * 1000000u) {
-        if (take_control(w, &load, &have_load, NULL) != ERR_NONE) return;
+        if (take_control(w, NULL) != ERR_NONE) return;
         pulse(w);
         link_wait(w->link, 10000);
     }
@@ -605,16 +758,19 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
     struct worker *w = calloc(1, sizeof *w);
     CHECK(w != NULL, err, ERR_MEMORY, "no memory for a worker");
     w->link = l;
+    w->config = config;
     w->began_ns = ledger_now_ns();
     w->stall_ms = config->stall_ms;
     if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
     log_set_who("worker %d @%s", link_rank(l), w->host);
 
-    int rc = serve(w, config, err);
-    if (rc != ERR_NONE) report_error(w, err);
+    int rc = serve(w, err);
+    if (rc != ERR_NONE && !w->stopped) report_error(w, err);
+    end_pulling(w);
     drain(w);
     exec_close(w->exec);
     stage_close(w->stage);
+    weights_pull_close(w->pull);
     model_close(w->model);
     codec_close(w->data);
     codec_close(w->control);

@@ -10,9 +10,19 @@
 
 #include <stdint.h>
 
+/* Where a worker's weights come from. */
+enum weights_from {
+    WEIGHTS_AUTO,   /* the file, or where it cannot be opened the coordinator */
+    WEIGHTS_LOCAL,  /* the file */
+    WEIGHTS_STREAM, /* the coordinator */
+};
+
 struct worker_config {
     const char *model_path; /* NULL: none, to answer PROBEs alone */
-    uint32_t stall_ms; /* a coordinator that is stopped for so long has stalled */
+    enum weights_from weights;
+    const char *cache; /* the folder that keeps streamed slices, or NULL */
+    uint64_t cache_bytes; /* of it at most */
+    uint32_t stall_ms;    /* a coordinator that is stopped for so long has stalled */
 };
 
 /* worker_run() - the whole life of a worker on endpoint l (rank >= 1); the link stays the caller's.

@@ -105,7 +105,7 @@ static int check_hellos(struct line *ln, struct err *err)
         if (strcmp(m->version, TANDEM_VERSION) != 0)
             rc = err_set(err, ERR_DISAGREE, "runs tandem %s, the coordinator runs %s: install the same", m->version,
                          TANDEM_VERSION);
-        else if (m->hello.model_digest != ln->model->digest)
+        else if (!m->hello.wants_model && m->hello.model_digest != ln->model->digest)
             rc = err_set(err, ERR_DISAGREE,
                          "has a different model file (family %s, digest %016llx; the coordinator's: %s, %016llx)",
                          m->family, (unsigned long long)m->hello.model_digest, ln->model->family->name,
@@ -271,6 +271,19 @@ static int send_loads(struct line *ln, const struct line_config *c, struct err *
     return rc;
 }
 
+/* serve_weights() - where somebody has no model file. */
+static int serve_weights(struct line *ln, struct err *err)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        const struct member *m = roster_at(ln->roster, i);
+        if (!m->hello.wants_model) continue;
+        log_line(LOG_INFO, "worker %d @%s: its weights are streamed from here", m->rank, m->host);
+        n++;
+    }
+    return n > 0 ? roster_serve_weights(ln->roster, ln->model->file, err) : ERR_NONE;
+}
+
 /* hello, measure, plan, check, load, ready. What can be refused without the workers is refused first. */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
@@ -282,9 +295,11 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     if (is_auto(c) || c->measure_speed) TRY(measure_line(ln, c, err));
     if (is_auto(c)) TRY(split_by_speed(ln, err));
     TRY(check_memory(ln, err));
+    TRY(serve_weights(ln, err));
     TRY(send_loads(ln, c, err));
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
+    roster_end_weights(ln->roster);
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
         TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->begin, err));
     return note_stages(ln, err);

@@ -3,6 +3,7 @@
 
 #include "coordinator/line/cpu_share.h"
 #include "coordinator/line/line.h"
+#include "coordinator/line/weights_server.h"
 #include "engine/log.h"
 #include "engine/process_look.h"
 #include "engine/state_dump.h"
@@ -28,6 +29,7 @@ struct roster {
     struct link *link;
     struct journal *journal;
     struct codec *codec;
+    struct weights_server *server; /* NULL: every worker has the model's file */
     uint32_t n;
     struct member *members; /* [n] by rank */
     uint32_t n_stages;
@@ -111,6 +113,7 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
 void roster_close(struct roster *r)
 {
     if (r == NULL) return;
+    weights_server_close(r->server);
     codec_close(r->codec);
     free(r->members);
     free(r->stages);
@@ -201,6 +204,14 @@ static void note_beat(struct roster *r, struct member *m, const struct msg_heart
     m->beat.n_accounts = m->beat.n_marks = 0;
 }
 
+static int note_pull(struct roster *r, struct member *m, const struct msg_pull *pull, struct err *err)
+{
+    if (r->server == NULL) return blame(m, ERR_PEER, "asked for weights that nobody offered", err);
+    int rc = weights_server_take(r->server, m->rank, pull, err);
+    if (rc != ERR_NONE) name_member(m, err);
+    return rc;
+}
+
 static int note_message(struct roster *r, struct member *m, const struct message *msg, struct err *err)
 {
     switch (msg->type) {
@@ -223,6 +234,8 @@ static int note_message(struct roster *r, struct member *m, const struct message
     case MESSAGE_CLOCK:
         m->clock = (struct clock_round){msg->u.clock.asked_ns, msg->u.clock.told_ns, m->heard_ns};
         return ERR_NONE;
+    case MESSAGE_PULL:
+        return note_pull(r, m, &msg->u.pull, err);
     case MESSAGE_PROBED:
         m->probed = msg->u.probed;
         m->is_probed = true;
@@ -328,6 +341,7 @@ int roster_poll(struct roster *r, struct err *err)
     r->polled_ns = now;
     r->away_ns = away;
     TRY(take_messages(r, err));
+    if (r->server != NULL) TRY(weights_server_work(r->server, err));
     now = now_ns();
     if (state_dump_is_due(&r->dumps_seen)) log_members(r, now);
     if (signal_caught != 0) return judge_signal(r, now, err);
@@ -363,6 +377,23 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
     }
     TRY(codec_pack(r->codec, m, 0, 0, frame, capacity, &len, err));
     return link_send(r->link, LINK_CONTROL, rank, len, err);
+}
+
+int roster_serve_weights(struct roster *r, const struct gguf *file, struct err *err)
+{
+    TRY(weights_server_open(&r->server, file, r->link, r->codec, err));
+    const struct message model = {.type = MESSAGE_MODEL, .u.model = weights_server_describe(r->server)};
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->members[i].hello.wants_model) TRY(roster_send(r, i, &model, err));
+    return ERR_NONE;
+}
+
+void roster_end_weights(struct roster *r)
+{
+    if (r->server == NULL) return;
+    weights_server_close(r->server);
+    r->server = NULL;
+    link_close_weights(r->link);
 }
 
 int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err)

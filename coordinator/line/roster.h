@@ -55,13 +55,20 @@ void roster_leave_out(struct roster *r, uint32_t index);
 
 /* roster_poll() - take what came in, and look after everybody.
  * Returns ERR_RANK (a worker reported an error, with its code in its place; or one is dead), ERR_STALL (one was silent
- * for too long), ERR_INTERRUPTED (a signal came). The error's who names the worker. On SIGUSR2 (engine/state_dump) it
- * says of each worker what it last heard. */
+ * for too long), ERR_INTERRUPTED (a signal came), ERR_FILE (weights cannot be read for a worker). The error's who
+ * names the worker. On SIGUSR2 (engine/state_dump) it says of each worker what it last heard. */
 int roster_poll(struct roster *r, struct err *err);
 
 /* roster_await() - poll until everybody has given this answer. on_load may be NULL. */
 int roster_await(struct roster *r, enum roster_answer answer,
                  void (*on_load)(void *ctx, uint64_t done, uint64_t total), void *ctx, struct err *err);
+
+/* roster_serve_weights() - send MODEL to every worker whose HELLO wants it, and from now on whatever bytes of the
+ * model's files they ask for, whenever the roster is polled. file outlives that. ERR_MEMORY, ERR_CAPACITY (too
+ * many parts). */
+int roster_serve_weights(struct roster *r, const struct gguf *file, struct err *err);
+/* roster_end_weights() - every worker is ready, and has all it needs. */
+void roster_end_weights(struct roster *r);
 
 /* roster_send() - to one worker. */
 int roster_send(struct roster *r, uint32_t index, const struct message *m, struct err *err);

@@ -24,6 +24,7 @@ tandem_script(e2e_hostile end-to-end 300 test_hostile.sh)
 # No mpirun in it: by this label run.sh takes it under the sanitizers, too.
 set_tests_properties(e2e_hostile PROPERTIES LABELS "end-to-end;unit")
 tandem_script(e2e_split end-to-end 120 test_split.sh)
+tandem_script(e2e_stream end-to-end 600 test_stream.sh)
 tandem_script(e2e_kv_full end-to-end 120 test_kv_full.sh)
 tandem_script(e2e_synth end-to-end 120 test_synth.sh)
 tandem_script(e2e_memory end-to-end 600 test_memory.sh)

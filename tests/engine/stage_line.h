@@ -4,6 +4,7 @@
 #define TANDEM_TESTS_ENGINE_STAGE_LINE_H
 
 #include "engine/stage.h"
+#include "mapped_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
                        .credits = 1,
                        .kv = way.kv},
             .isa = way.isa,
+            .source = &mapped_source,
             .threads = way.threads > 0 ? way.threads : 1,
         };
         struct err err;

@@ -339,11 +339,17 @@ static void each_failing_allocation_is_an_error(void **state)
 static void paths_that_are_no_file_are_refused(void **state)
 {
     (void)state;
-    static const char *const paths[] = {"/nosuch/file.gguf", "/tmp", "/dev/null", ""};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    static const struct {
+        const char *path;
+        int rc;
+    } cases[] = {{"/nosuch/file.gguf", ERR_ABSENT},
+                 {"", ERR_ABSENT},
+                 {"/tmp", ERR_FILE},
+                 {"/dev/null", ERR_FILE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct gguf *g;
         struct err err = {0};
-        assert_int_equal(gguf_open(&g, paths[i], &err), ERR_FILE);
+        assert_int_equal(gguf_open(&g, cases[i].path, &err), cases[i].rc);
         assert_one_line(&err);
     }
 }

@@ -25,5 +25,6 @@ tandem_test(test_stage unit SOURCES engine/test_stage.c LINK engine_compute PkgC
 tandem_test(test_families_golden unit SOURCES engine/test_families_golden.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 600)
 tandem_test(test_formats_golden unit SOURCES engine/test_formats_golden.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 300)
 tandem_test(test_gguf_parts unit SOURCES engine/test_gguf_parts.c LINK worker PkgConfig::JANSSON m)
+tandem_test(test_weight_source unit SOURCES engine/test_weight_source.c LINK worker)
 # Two threads a team, beside whatever else ctest runs: a thread that waits must not spin.
 set_tests_properties(test_stage test_families_golden test_formats_golden test_gguf_parts PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)

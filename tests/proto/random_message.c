@@ -92,10 +92,9 @@ static void any_batch(struct random_store *r, struct msg_batch *m)
     m->batch.n_commands = below(r, RANDOM_COMMANDS + 1);
     m->batch.commands = r->commands;
     for (uint32_t i = 0; i < m->batch.n_commands; i++)
-        r->commands[i] =
-            (struct kv_command){(enum kv_op)below(r, KV_TRIM + 1), (uint32_t)any_number(r),
-                                (uint32_t)any_number(r), (uint32_t)any_number(r),
-                                (uint32_t)any_number(r)};
+        r->commands[i] = (struct kv_command){(enum kv_op)below(r, KV_TRIM + 1),
+                                             (uint32_t)any_number(r), (uint32_t)any_number(r),
+                                             (uint32_t)any_number(r), (uint32_t)any_number(r)};
     m->needs = r->needs;
     for (uint32_t k = 0; k < m->batch.n_wanted; k++) any_need(r, k, &r->needs[k]);
     m->fetches = r->fetches;
@@ -188,6 +187,16 @@ static void any_probe(struct random_store *r, struct msg_probe *m)
     for (uint32_t i = 0; i < m->n_bytes; i++) r->sizes[i] = 1 + below(r, INT32_MAX);
 }
 
+static void any_model(struct random_store *r, struct msg_model *m)
+{
+    *m = (struct msg_model){random_next(r), any_number(r), 1 + below(r, 64), r->header_bytes,
+                            r->file_bytes};
+    for (uint32_t i = 0; i < m->n_parts; i++) {
+        r->header_bytes[i] = 1 + below(r, 1 << 20);
+        r->file_bytes[i] = r->header_bytes[i] + (any_number(r) >> 2);
+    }
+}
+
 void random_message(struct random_store *r, enum message_type type, struct message *out)
 {
     *out = (struct message){.type = type};
@@ -209,6 +218,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
             .cgroup = any_text(r, 3),
             .ulimit_bytes = n[6],
             .ulimit = any_text(r, 4),
+            .wants_model = below(r, 2),
         };
         break;
     case MESSAGE_LOAD:
@@ -227,9 +237,8 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         out->u.stop.idle_ns = n[0];
         break;
     case MESSAGE_REPORT:
-        out->u.report =
-            (struct msg_report){n[0], n[1], n[2], n[3], n[4],  n[5],
-                                n[6], n[7], n[8], n[9], n[10], n[11]};
+        out->u.report = (struct msg_report){n[0], n[1], n[2], n[3], n[4],  n[5],
+                                            n[6], n[7], n[8], n[9], n[10], n[11]};
         break;
     case MESSAGE_PROBE:
         any_probe(r, &out->u.probe);
@@ -239,6 +248,18 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         break;
     case MESSAGE_CLOCK:
         out->u.clock = (struct msg_clock){n[0], n[1]};
+        break;
+    case MESSAGE_MODEL:
+        any_model(r, &out->u.model);
+        break;
+    case MESSAGE_PULL:
+        out->u.pull = (struct msg_pull){below(r, MESSAGE_PARTS_MAX), n[0] >> 1,
+                                        1 + below(r, MESSAGE_PULL_BYTES_MAX)};
+        break;
+    case MESSAGE_PIECE:
+        out->u.piece = (struct msg_piece){below(r, MESSAGE_PARTS_MAX), n[0] >> 1, n[1], r->piece,
+                                          1 + below(r, sizeof r->piece)};
+        for (size_t i = 0; i < sizeof r->piece; i++) r->piece[i] = (uint8_t)random_next(r);
         break;
     case MESSAGE_BATCH:
         any_batch(r, &out->u.batch);
@@ -308,7 +329,8 @@ static bool same_hello(const struct msg_hello *a, const struct msg_hello *b)
            a->model_digest == b->model_digest && a->isa == b->isa && a->cpus == b->cpus &&
            a->cpus_online == b->cpus_online && a->memory_bytes == b->memory_bytes &&
            a->cgroup_bytes == b->cgroup_bytes && a->ulimit_bytes == b->ulimit_bytes &&
-           strcmp(a->cgroup, b->cgroup) == 0 && strcmp(a->ulimit, b->ulimit) == 0;
+           strcmp(a->cgroup, b->cgroup) == 0 && strcmp(a->ulimit, b->ulimit) == 0 &&
+           a->wants_model == b->wants_model;
 }
 
 static bool same_ready(const struct msg_ready *a, const struct msg_ready *b)
@@ -356,6 +378,19 @@ static bool same_load(const struct msg_load *a, const struct msg_load *b)
            strcmp(a->coordinator_host, b->coordinator_host) == 0;
 }
 
+static bool same_model(const struct msg_model *a, const struct msg_model *b)
+{
+    return a->digest == b->digest && a->stamp == b->stamp && a->n_parts == b->n_parts &&
+           same_bytes(a->header_bytes, b->header_bytes, a->n_parts * sizeof *a->header_bytes) &&
+           same_bytes(a->file_bytes, b->file_bytes, a->n_parts * sizeof *a->file_bytes);
+}
+
+static bool same_piece(const struct msg_piece *a, const struct msg_piece *b)
+{
+    return a->part == b->part && a->offset == b->offset && a->digest == b->digest &&
+           a->n_bytes == b->n_bytes && same_bytes(a->bytes, b->bytes, a->n_bytes);
+}
+
 bool same_message(const struct message *a, const struct message *b)
 {
     if (a->type != b->type) return false;
@@ -381,6 +416,13 @@ bool same_message(const struct message *a, const struct message *b)
                a->u.probed.ops_s == b->u.probed.ops_s;
     case MESSAGE_CLOCK:
         return same_bytes(&a->u.clock, &b->u.clock, sizeof a->u.clock);
+    case MESSAGE_MODEL:
+        return same_model(&a->u.model, &b->u.model);
+    case MESSAGE_PULL:
+        return a->u.pull.part == b->u.pull.part && a->u.pull.offset == b->u.pull.offset &&
+               a->u.pull.bytes == b->u.pull.bytes;
+    case MESSAGE_PIECE:
+        return same_piece(&a->u.piece, &b->u.piece);
     case MESSAGE_BATCH:
         return same_batch(&a->u.batch, &b->u.batch);
     case MESSAGE_RESULT:

@@ -27,6 +27,8 @@ struct random_store {
     struct msg_account accounts[MESSAGE_ACCOUNTS_MAX];
     struct msg_layer_mark marks[MESSAGE_MARKS_MAX];
     uint32_t sizes[LINK_RAW_SIZES_MAX];
+    uint64_t header_bytes[64], file_bytes[64];
+    uint8_t piece[512];
     struct kv_command commands[RANDOM_COMMANDS];
     struct score_need needs[RANDOM_ROWS];
     struct msg_fetch fetches[RANDOM_FETCHES];

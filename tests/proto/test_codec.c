@@ -159,7 +159,7 @@ static void random_heads_do_no_harm(void **state)
 static const struct {
     enum message_type type;
     size_t n;
-    uint8_t head[16];
+    uint8_t head[24];
     const char *text;
 } hostile_heads[] = {
     {MESSAGE_STOP, 2, {0x10, 1}, "STOP head has the unknown field 2"},
@@ -188,6 +188,21 @@ static const struct {
     {MESSAGE_PROBE, 5, {0x0a, 1, 0, 0x10, 1}, "PROBE.bytes is 0, want 1 to 2147483647"},
     {MESSAGE_PROBE, 7, {0x0a, 1, 9, 0x10, 1, 0x18, 2}, "PROBE.threads is 2, want 0"},
     {MESSAGE_PROBE, 2, {0x28, 100}, "PROBE.isa is 100"},
+    {MESSAGE_HELLO, 2, {0x70, 2}, "HELLO.wants_model is 2"},
+    {MESSAGE_MODEL, 0, {0}, "MODEL.header_bytes entries is 0, want 1 to 512"},
+    {MESSAGE_MODEL, 10, {0x12, 8, 1}, "MODEL.file_bytes has 0 entries, want 1"},
+    {MESSAGE_MODEL,
+     20,
+     {0x12, 8, 0, 2, 0, 0, 0, 0, 0, 0, 0x1a, 8, 255, 1},
+     "MODEL.header_bytes is 512, want 1 to 511"},
+    {MESSAGE_MODEL,
+     20,
+     {0x12, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0x1a, 8, 0, 0, 0, 0, 2},
+     "MODEL.header_bytes is 4294967296, want 1 to 1073741824"},
+    {MESSAGE_PULL, 2, {0x08, 1}, "PULL.bytes is 0, want 1 to 1048576"},
+    {MESSAGE_PULL, 6, {0x18, 0x81, 0x80, 0x40, 0x08, 1}, "PULL.bytes is 1048577"},
+    {MESSAGE_PULL, 3, {0x08, 0x80, 0x04}, "PULL.part is 512, want 0 to 511"},
+    {MESSAGE_PIECE, 2, {0x08, 1}, "PIECE bytes is 0, want 1 to 262016"},
     {MESSAGE_BATCH, 0, {0}, "BATCH.id is 0"},
     {MESSAGE_BATCH, 4, {0x08, 1, 0x10, 2}, "BATCH.release_before is 2"},
     {MESSAGE_BATCH, 5, {0x08, 1, 0x1a, 1, 7}, "BATCH.seq has 0 entries, want 1"},

@@ -245,6 +245,31 @@ static void slots_case(struct link *l)
     meet(l);
 }
 
+/* The coordinator sends to all workers, more than there are slots; the last one is slow. */
+static void weights_case(struct link *l)
+{
+    enum { N = 40 };
+    struct err err = {0};
+    const int size = link_size(l);
+    EXPECT(link_open_weights(l, &err) == ERR_NONE, "%s", err.text);
+    for (uint32_t i = 0; i < N; i++) {
+        const size_t want = length_of(0, i, LINK_WEIGHTS_FRAME_MAX);
+        if (link_rank(l) == 0) {
+            for (int to = 1; to < size; to++) send_one(l, LINK_WEIGHTS, to, i, want);
+        } else {
+            int from;
+            size_t len;
+            const uint8_t *frame = receive_one(l, LINK_WEIGHTS, &from, &len);
+            EXPECT(from == 0, "from %d", from);
+            if (link_rank(l) == size - 1) sleep_ms(2);
+            expect_frame(l, frame, len, 0, i, want);
+            link_receive_done(l, LINK_WEIGHTS);
+        }
+    }
+    meet(l);
+    link_close_weights(l);
+}
+
 /* Everybody talks to the coordinator and it to everybody, at the same time, in order for each pair.
  */
 static void control_case(struct link *l)
@@ -480,6 +505,12 @@ static void sending_stops_when_the_slots_are_taken(void **state)
     run_everywhere(slots_case);
 }
 
+static void weights_go_to_every_worker_in_order(void **state)
+{
+    (void)state;
+    run_everywhere(weights_case);
+}
+
 static void control_is_in_order_for_each_pair(void **state)
 {
     (void)state;
@@ -583,6 +614,7 @@ int main(void)
         cmocka_unit_test(frames_of_every_size_go_round_whole_and_in_order),
         cmocka_unit_test(a_slow_receiver_holds_its_senders_back),
         cmocka_unit_test(sending_stops_when_the_slots_are_taken),
+        cmocka_unit_test(weights_go_to_every_worker_in_order),
         cmocka_unit_test(control_is_in_order_for_each_pair),
         cmocka_unit_test(a_held_frame_keeps_its_bytes),
         cmocka_unit_test(an_idle_endpoint_takes_hardly_any_time),
