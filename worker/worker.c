@@ -346,6 +346,9 @@ static int check_load(const struct worker *w, const struct msg_load *load, struc
     CHECK(load->threads >= 1 && load->rows_max >= 1 && load->wanted_max >= 1 && load->credits >= 1,
           err, ERR_PEER, "asked to run with %u threads, %u rows, %u wanted rows and %u credits",
           load->threads, load->rows_max, load->wanted_max, load->credits);
+    CHECK(load->kv_format < KV_FORMAT_COUNT, err, ERR_PEER,
+          "asked for number format %u of the KV cache, there are %d", load->kv_format,
+          KV_FORMAT_COUNT);
     return ERR_NONE;
 }
 

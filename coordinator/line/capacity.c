@@ -37,8 +37,8 @@ static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint3
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
 
-/* blocks_of_sequence() - all positions, or what a batch's rows see of a window: from the window of the first of them to
- * the last, which may begin and end inside a block. */
+/* blocks_of_sequence() - all positions, or what a batch's rows see of a window: from the window of
+ * the first of them to the last, which may begin and end inside a block. */
 static uint64_t blocks_of_sequence(uint32_t window, const struct line_limits *l)
 {
     uint64_t all = ((uint64_t)l->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
@@ -304,10 +304,11 @@ static void hint_together(const struct check *c, char hint[HINT_MAX])
 {
     struct capacity_wish w = c->wish;
     struct shortage ignored;
-    w.kv = KV_F16;
+    const char *kv = w.kv == KV_Q8_0 ? "q8_0" : "f16";
+    if (w.kv == KV_F32) w.kv = KV_F16;
     w.n_seqs = 1;
     if (fits(c, &w, &ignored) || shrink(c, &w, &w.n_ctx, least_ctx(c), KV_BLOCK_POSITIONS))
-        add_hint(hint, "--kv f16 --slots 1 --ctx %u", w.n_ctx);
+        add_hint(hint, "--kv %s --slots 1 --ctx %u", kv, w.n_ctx);
 }
 
 /* hint_kv_tokens() - a pool that is too small for all sequences, but not for one. */
@@ -328,7 +329,12 @@ static void find_hints(const struct check *c, const struct shortage *s, char hin
     struct capacity_wish w = c->wish;
     hint[0] = '\0';
     w.kv = KV_F16;
-    if (c->wish.kv != KV_F16 && fits(c, &w, &ignored)) add_hint(hint, "--kv f16");
+    bool f16_fits = c->wish.kv == KV_F32 && fits(c, &w, &ignored);
+    w.kv = KV_Q8_0;
+    if (f16_fits)
+        add_hint(hint, "--kv f16");
+    else if (c->wish.kv != KV_Q8_0 && fits(c, &w, &ignored))
+        add_hint(hint, "--kv q8_0");
     w = c->wish;
     if (shrink(c, &w, &w.n_ctx, least_ctx(c), KV_BLOCK_POSITIONS))
         add_hint(hint, "--ctx %u", w.n_ctx);
