@@ -41,6 +41,9 @@ static const struct option line_rows[] = {
      .unset = "--ctx times the slots",
      .help = "positions that the cache holds over all sequences; where they want more, the youngest "
              "wait, with the same results"},
+    {"wire", 0, OPTION_CHOICE, AT(wire), .value = "f32|bf16|q8_0",
+     .help = "how activations travel between stages; f32 changes nothing, the others make results "
+             "depend a little on the number of stages"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
     {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,

@@ -86,6 +86,7 @@ struct line_limits {
     uint32_t wanted_max; /* rows of a batch that want scores */
     uint32_t credits;    /* batches in flight */
     enum kv_format kv;
+    uint32_t wire; /* how rows travel between stages: proto/wire_rows.h; a stage itself does not care */
 };
 
 /* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same without

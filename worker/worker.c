@@ -360,7 +360,8 @@ static int open_data(struct worker *w, const struct msg_load *load, struct err *
                                     .n_vocab = w->model->hp.n_vocab,
                                     .rows_max = load->rows_max,
                                     .wanted_max = load->wanted_max,
-                                    .credits = load->credits};
+                                    .credits = load->credits,
+                                    .wire = (enum wire_format)load->wire_format};
     TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
     link_set_neighbours(w->link, (int)load->from_rank, (int)load->to_rank);
     return link_open_data(w->link, stage_in_bytes_max(&w->sizes), stage_out_bytes_max(&w->sizes),
@@ -400,7 +401,9 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
                                .limits = config.limits,
                                .n_embd = w->model->hp.n_embd,
                                .n_vocab = w->model->hp.n_vocab,
-                               .is_last = w->is_last};
+                               .is_first = load->stage == 0,
+                               .is_last = w->is_last,
+                               .wire = (enum wire_format)load->wire_format};
     return exec_open(&w->exec, &exec, err);
 }
 

@@ -60,7 +60,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
                                 .n_seqs = n_seqs,
                                 .rows_max = settle_rows(w, n_ctx, n_seqs),
                                 .credits = most_stages(w) + 1,
-                                .kv = w->kv};
+                                .kv = w->kv,
+                                .wire = w->wire};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
         uint64_t wished = ((uint64_t)w->kv_tokens + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
@@ -85,9 +86,10 @@ struct footprint capacity_working(const struct model *m, struct layer_range rang
                                 .n_vocab = m->hp.n_vocab,
                                 .rows_max = l->rows_max,
                                 .wanted_max = l->wanted_max,
-                                .credits = l->credits};
+                                .credits = l->credits,
+                                .wire = (enum wire_format)l->wire};
     struct footprint f = model_working_bytes(m, range, l);
-    f.buffers += stage_frame_bytes(&sizes) + stage_score_bytes(&sizes);
+    f.buffers += stage_frame_bytes(&sizes) + stage_row_bytes(&sizes) + stage_score_bytes(&sizes);
     return f;
 }
 

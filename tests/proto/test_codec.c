@@ -159,7 +159,7 @@ static void random_heads_do_no_harm(void **state)
 static const struct {
     enum message_type type;
     size_t n;
-    uint8_t head[16];
+    uint8_t head[24];
     const char *text;
 } hostile_heads[] = {
     {MESSAGE_STOP, 2, {0x10, 1}, "STOP head has the unknown field 2"},
@@ -176,6 +176,11 @@ static const struct {
     {MESSAGE_LOAD, 0, {0}, "LOAD.n_stages is 0, want 1 to 4095"},
     {MESSAGE_LOAD, 4, {0x08, 3, 0x10, 3}, "LOAD.stage is 3, want 0 to 2"},
     {MESSAGE_LOAD, 6, {0x10, 3, 0x18, 4, 0x20, 4}, "LOAD.layer_first is 4, want 0 to 3"},
+    {MESSAGE_LOAD,
+     23,
+     {0x10, 1, 0x20, 1, 0x38, 1,    0x40, 1,    0x4a, 4,    1, 1,
+      1,    1, 0x50, 1, 0x58, 1,    0x60, 1,    0xb0, 1,    3},
+     "LOAD.wire_format is 3, want 0 to 2"},
     {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 3"},
     {MESSAGE_HEARTBEAT,
      12,
