@@ -32,8 +32,8 @@ static const struct option line_rows[] = {
      .help = "positions of a sequence"},
     {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
      .unset = "as many as the work has", .help = "sequences in the line at once; others wait"},
-    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
-     .help = "number format of the key/value cache"},
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
+     .help = "number format of the key/value cache; q8_0 takes about half of f16"},
     {"matmul", 0, OPTION_CHOICE, AT(matmul), .value = "packed|blas|auto",
      .help = "products of f32, f16 and bf16 weights: by our packed kernels, by OpenBLAS (results then "
              "depend on the batch and its chunks), or by what suits the instruction set"},
@@ -41,6 +41,9 @@ static const struct option line_rows[] = {
      .unset = "--ctx times the slots",
      .help = "positions that the cache holds over all sequences; where they want more, the youngest "
              "wait, with the same results"},
+    {"wire", 0, OPTION_CHOICE, AT(wire), .value = "f32|bf16|q8_0",
+     .help = "how activations travel between stages; f32 changes nothing, the others make results "
+             "depend a little on the number of stages"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs of the rank, shared with its neighbours", .help = "threads of each stage"},
     {"chunk", 0, OPTION_U32, AT(chunk), .value = "N", .min = 1, .max = 65536,
@@ -180,8 +183,8 @@ static const struct option inspect_rows[] = {
      .help = "positions of each sequence that they make room for"},
     {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
      .unset = "1", .help = "sequences that they make room for"},
-    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
-     .help = "number format of the key/value cache"},
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
+     .help = "number format of the key/value cache; q8_0 takes about half of f16"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
      .help = "layers of each stage, by hand"},
     {"tensors", 0, OPTION_FLAG, AT(tensors), .help = "list every tensor"},

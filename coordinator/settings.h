@@ -22,6 +22,7 @@ struct settings {
     const char *split;
     int kv;   /* enum kv_format */
     int matmul; /* enum matmul_choice */
+    int wire; /* enum wire_format */
     int idle; /* enum link_idle */
     float stall_timeout_s;
     const char *link_emulate;

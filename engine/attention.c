@@ -4,10 +4,6 @@
  * then of k, then of v. */
 #include "engine/attention.h"
 
-#include "engine/fmath.h"
-
-#include <math.h>
-
 const struct way_back attention_way_back = {TENSOR_ATTN_OUT, TENSOR_ATTN_OUT_BIAS,
                                             TENSOR_ATTN_POST_NORM};
 
@@ -30,13 +26,12 @@ void attention_store(const struct pass *p, const struct attention *a, uint32_t r
     const struct kv_cache *kv = p->kv;
     uint32_t pos = p->batch->pos[row], within = pos % KV_BLOCK_POSITIONS;
     kernel_store_fn *store = p->kernels->store[kv->format];
+    size_t keys_bytes = kv_part_bytes(kv->format, a->dim_k);
     for (uint32_t h = 0; h < a->n_head_kv; h++) {
         uint8_t *keys =
             kv_cache_block(kv, a->local, p->batch->seq[row], pos / KV_BLOCK_POSITIONS, h);
-        uint8_t *values = keys + KV_BLOCK_POSITIONS * a->dim_k * kv->value_bytes;
-        store(k + h * a->dim_k, a->dim_k, keys + within * kv->value_bytes, KV_BLOCK_POSITIONS);
-        if (v == NULL) continue;
-        store(v + h * a->dim_v, a->dim_v, values + within * a->dim_v * kv->value_bytes, 1);
+        store(k + h * a->dim_k, a->dim_k, keys, within, true);
+        if (v != NULL) store(v + h * a->dim_v, a->dim_v, keys + keys_bytes, within, false);
     }
 }
 
@@ -86,123 +81,6 @@ static void prepare_rows(const struct pass *p, struct team *t, const struct atte
         norm_heads(p, a->layer, TENSOR_ATTN_K_NORM, k, width_k);
         attention_rotate(p, a->layer, row, q, a->n_head + a->n_head_kv, a->dim_k);
         attention_store(p, a, (uint32_t)row, k, v);
-    }
-    team_wait(t);
-}
-
-/* ---- queries: along the tiles ---- */
-
-/* The queries of a group of rows and one kv head, in the order row by row, head by head. */
-struct query_set {
-    const struct row_group *group;
-    uint32_t kv_head, heads_per_kv, seq;
-};
-
-static uint32_t query_row(const struct query_set *set, uint32_t i)
-{
-    return set->group->first + i / set->heads_per_kv;
-}
-
-/* The slope of a head's linear bias: powers of 2^(-max_bias / n2), n2 the largest power of two that
- * is not above n_head; heads beyond it take the odd powers of that number's root (Press et al.,
- * "Train short, test long", 2021). */
-static float alibi_slope(float max_bias, uint32_t head, uint32_t n_head)
-{
-    uint32_t n2 = 1;
-    while (n2 * 2 <= n_head) n2 *= 2;
-    double power = head < n2 ? head + 1.0 : (2.0 * (head - n2) + 1) / 2;
-    return (float)fmath_pow(2, -max_bias * power / n2);
-}
-
-/* Up to ATTENTION_QUERIES queries on their way: what they see are positions [from, end). */
-struct walk {
-    struct attention_queries queries;
-    struct attention_tile tile;
-    uint32_t from[ATTENTION_QUERIES], end[ATTENTION_QUERIES];
-};
-
-static void start_query(const struct pass *p, const struct attention *a,
-                        const struct query_set *set, uint32_t index, struct walk *w, uint32_t i)
-{
-    const struct hparams *hp = &p->model->hp;
-    const float *sinks = weights_values(p->weights, TENSOR_ATTN_SINKS, a->layer);
-    uint32_t row = query_row(set, index), window = hp->layer[a->layer].window;
-    uint32_t head = set->kv_head * set->heads_per_kv + index % set->heads_per_kv;
-    w->queries.q[i] = a->q + row * a->q_row + head * a->dim_k;
-    w->queries.acc[i] = a->out + row * a->out_row + head * a->out_head;
-    for (size_t d = 0; d < a->dim_v; d++) w->queries.acc[i][d] = 0;
-    /* A sink is a score that brings no value. */
-    w->queries.max[i] = sinks != NULL ? sinks[head] : -INFINITY;
-    w->queries.sum[i] = sinks != NULL ? 1 : 0;
-    if (hp->alibi_max_bias > 0) w->tile.slope[i] = alibi_slope(hp->alibi_max_bias, head, a->n_head);
-    w->end[i] = p->batch->pos[row] + 1;
-    w->from[i] = window > 0 && w->end[i] > window ? w->end[i] - window : 0;
-}
-
-/* look_at_tile() - what each query sees of the tile at position start, and where its blocks are. */
-static void look_at_tile(const struct pass *p, const struct attention *a,
-                         const struct query_set *set, struct walk *w, uint32_t start)
-{
-    struct attention_tile *tile = &w->tile;
-    uint32_t first = ATTENTION_TILE, end = 0; /* of what any of them sees */
-    for (uint32_t i = 0; i < w->queries.n; i++) {
-        uint32_t skipped = w->from[i] > start ? w->from[i] - start : 0;
-        uint32_t left = w->end[i] > start ? w->end[i] - start : 0;
-        tile->first[i] = skipped < ATTENTION_TILE ? skipped : ATTENTION_TILE;
-        tile->n_valid[i] = left < ATTENTION_TILE ? left : ATTENTION_TILE;
-        if (tile->first[i] == ATTENTION_TILE) tile->n_valid[i] = 0;
-        tile->distance[i] = (int32_t)(w->end[i] - 1) - (int32_t)start;
-        if (tile->n_valid[i] == 0) continue;
-        first = tile->first[i] < first ? tile->first[i] : first;
-        end = tile->n_valid[i] > end ? tile->n_valid[i] : end;
-    }
-    for (uint32_t b = 0; b < TILE_BLOCKS; b++) {
-        bool seen = (b + 1) * KV_BLOCK_POSITIONS > first && b * KV_BLOCK_POSITIONS < end;
-        tile->block[b] = !seen ? NULL
-                               : kv_cache_block(p->kv, a->local, set->seq,
-                                                start / KV_BLOCK_POSITIONS + b, set->kv_head);
-    }
-}
-
-/* attend_few() - queries [first, first + n) of a set walk all tiles that they see. */
-static void attend_few(const struct pass *p, const struct attention *a, const struct query_set *set,
-                       uint32_t first, uint32_t n)
-{
-    struct walk w = {.queries = {.n = n},
-                     .tile = {.dim_k = a->dim_k,
-                              .dim_v = a->dim_v,
-                              .values_in_keys = a->values_in_keys,
-                              .scale = p->model->hp.attn_scale,
-                              .softcap = p->model->hp.attn_softcap}};
-    for (uint32_t i = 0; i < n; i++) start_query(p, a, set, first + i, &w, i);
-    uint32_t start = w.from[0] / ATTENTION_TILE * ATTENTION_TILE;
-    for (; start < w.end[n - 1]; start += ATTENTION_TILE) {
-        look_at_tile(p, a, set, &w, start);
-        p->kernels->attention[p->kv->format](&w.queries, &w.tile);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        for (size_t d = 0; d < a->dim_v; d++) w.queries.acc[i][d] /= w.queries.sum[i];
-}
-
-void attention_attend(const struct pass *p, struct team *t, const struct attention *a)
-{
-    uint64_t turn = 0;
-    for (uint64_t item = 0; item < (uint64_t)p->n_groups * a->n_head_kv; item++) {
-        const struct row_group *group = &p->buffers->groups[item / a->n_head_kv];
-        struct query_set set = {
-            .group = group,
-            .kv_head = (uint32_t)(item % a->n_head_kv),
-            .heads_per_kv = a->n_head / a->n_head_kv,
-            .seq = p->batch->seq[group->first],
-        };
-        uint32_t n = group->n * set.heads_per_kv;
-        for (uint32_t i = 0; i < n; i += ATTENTION_QUERIES) {
-            if (turn++ % t->size != t->id) continue;
-            uint32_t few = n - i < ATTENTION_QUERIES ? n - i : ATTENTION_QUERIES;
-            attend_few(p, a, &set, i, few);
-            uint64_t last = p->batch->pos[query_row(&set, i + few - 1)];
-            team_tick(t, p, few * last * (a->dim_k + a->dim_v));
-        }
     }
     team_wait(t);
 }

@@ -4,7 +4,7 @@
  *
  * Every key and value is read back from the cache, where it was rounded, also those of the batch
  * itself: so it does not matter how a sequence was cut into batches.
- * Station before: layer. Stations inside: pass, kv_cache, kernels. */
+ * Station before: layer. Stations inside: pass, kv_cache, attend, kernels. */
 #ifndef TANDEM_ENGINE_ATTENTION_H
 #define TANDEM_ENGINE_ATTENTION_H
 
@@ -41,7 +41,7 @@ struct attention {
 void attention_store(const struct pass *p, const struct attention *a, uint32_t row, const float *k,
                      const float *v);
 
-/* attention_attend() - a share of queries each; complete for all threads on return. */
+/* attention_attend() - a share of the work each; complete for all threads on return (attend.c). */
 void attention_attend(const struct pass *p, struct team *t, const struct attention *a);
 
 /* attention_rotate() - n heads of a row in place, stride floats apart, as the layer rotates. */

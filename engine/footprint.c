@@ -90,13 +90,11 @@ static int add_held_bytes(void *ctx, const struct tensor_row *row, uint32_t laye
 static uint64_t kv_bytes(const struct model *m, struct layer_range range,
                          const struct line_limits *limits)
 {
-    uint64_t numbers = 0;
-    for (uint32_t i = range.first; i < range.end; i++) {
-        struct cache_row row = hparams_cache_row(&m->hp, i);
-        uint64_t per_position = (uint64_t)row.n_head * ((uint64_t)row.dim_k + row.dim_v);
-        numbers += limits->n_blocks[m->hp.layer[i].kv_class] * KV_BLOCK_POSITIONS * per_position;
-    }
-    return numbers * (limits->kv == KV_F16 ? 2 : 4);
+    uint64_t bytes = 0;
+    for (uint32_t i = range.first; i < range.end; i++)
+        bytes += limits->n_blocks[m->hp.layer[i].kv_class] *
+                 kv_block_bytes(limits->kv, hparams_cache_row(&m->hp, i));
+    return bytes;
 }
 
 /* ---- buffers ---- */
@@ -151,13 +149,24 @@ struct row_sizes model_row_sizes(const struct model *m, struct layer_range range
     return sizes;
 }
 
+uint64_t model_attention_parts(const struct model *m, struct layer_range range,
+                               const struct line_limits *limits)
+{
+    uint64_t tiles = (limits->n_ctx + ATTENTION_TILE - UINT64_C(1)) / ATTENTION_TILE, n_head = 0;
+    for (uint32_t i = range.first; i < range.end; i++)
+        if (!m->hp.layer[i].is_conv) n_head = max_u64(n_head, m->hp.layer[i].n_head);
+    if (tiles < 2) return 0; /* nothing to share */
+    uint64_t places = n_head * (tiles + 1);
+    return (places < ATTENTION_PARTS ? places : ATTENTION_PARTS) * (m->hp.head_dim_v + UINT64_C(2));
+}
+
 /* What engine/stage takes. For each row of a batch:
  *   the residual (the last stage; elsewhere it lives in the caller's frame) and its normed copy
  *   the regions of the widest layer
  *   the widest input quantised: for each 32 values as many bytes, a scale and a sum
  *   cosines and sines; a row group; of each chosen expert its number, place and weight
- * and once: where each expert's rows begin, the wanted rows, the block tables and a mark for each
- * sequence. */
+ * and once: where each expert's rows begin, results of attention's tiles, the wanted rows, the
+ * block tables and a mark for each sequence. */
 static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range range,
                                    const struct line_limits *limits)
 {
@@ -168,6 +177,7 @@ static uint64_t stage_buffer_bytes(const struct model *m, struct layer_range ran
                    sizes.chosen * 3 * sizeof(uint32_t);
     uint64_t blocks = (limits->n_ctx + KV_BLOCK_POSITIONS - UINT64_C(1)) / KV_BLOCK_POSITIONS;
     return limits->rows_max * row + (m->hp.experts.n + UINT64_C(1)) * sizeof(uint32_t) +
+           model_attention_parts(m, range, limits) * sizeof(float) +
            limits->wanted_max * sizeof(uint32_t) +
            limits->n_seqs * (m->hp.n_kv_classes * (blocks + 2) * sizeof(uint32_t) + 1);
 }

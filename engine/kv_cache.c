@@ -57,6 +57,7 @@ static int take_pool(struct kv_cache *kv, struct err *err)
           "the KV pool needs %" PRIu64 " bytes and the system refuses: ask for a smaller context, "
           "or use more workers",
           kv->pool_bytes);
+    madvise(pool, kv->pool_bytes, MADV_HUGEPAGE); /* a wish: attention reads all of it */
     kv->pool = pool;
     return ERR_NONE;
 }
@@ -67,10 +68,10 @@ static int open_parts(struct kv_cache *kv, const struct model *m, struct layer_r
     TRY(take_tables(kv, err));
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         struct cache_row row = hparams_cache_row(&m->hp, range.first + i);
-        uint64_t values = (uint64_t)row.dim_k + row.dim_v;
         kv->layer[i].row = row;
         kv->layer[i].kv_class = m->hp.layer[range.first + i].kv_class;
-        kv->layer[i].head_bytes = KV_BLOCK_POSITIONS * values * kv->value_bytes;
+        kv->layer[i].head_bytes =
+            kv_part_bytes(kv->format, row.dim_k) + kv_part_bytes(kv->format, row.dim_v);
     }
     return take_pool(kv, err);
 }
@@ -84,7 +85,6 @@ int kv_cache_open(struct kv_cache *kv, const struct model *m, struct layer_range
         .n_seqs = limits->n_seqs,
         .blocks_per_seq =
             (uint32_t)(((uint64_t)limits->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS),
-        .value_bytes = limits->kv == KV_F16 ? 2 : 4,
         .n_layers = range.end - range.first,
     };
     memcpy(kv->n_blocks, limits->n_blocks, sizeof kv->n_blocks);

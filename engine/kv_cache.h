@@ -2,7 +2,7 @@
  *
  * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
  * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
- * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v]. Tables have no gaps:
+ * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v] (kernels.h). Tables have no gaps:
  * entry i covers positions 32 i .. 32 i + 31. Layers of a window have pools and tables of their own
  * (cache classes): the entries of blocks that have left the window go stale, and their blocks are mapped again.
  *
@@ -25,7 +25,6 @@ struct kv_cache {
     enum kv_format format;
     uint32_t n_classes, n_seqs, blocks_per_seq;
     uint32_t n_blocks[KV_CLASSES_MAX];
-    size_t value_bytes;
     uint32_t n_layers;
     struct kv_layer *layer; /* [n_layers] */
     uint8_t *pool;

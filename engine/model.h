@@ -63,7 +63,22 @@ struct footprint {
     uint64_t weights, kv, buffers;
 };
 
-enum kv_format { KV_F16, KV_F32 };
+/* Number formats of the cache. Q8_0: for each 32 values of a head's key or value, the last of them
+ * may be fewer, one f16 scale, and a signed byte each. */
+enum kv_format { KV_F16, KV_F32, KV_Q8_0, KV_FORMAT_COUNT };
+
+/* kv_part_bytes() - K or V of one head in a block of KV_BLOCK_POSITIONS = 32 positions. */
+static inline uint64_t kv_part_bytes(enum kv_format format, uint64_t dim)
+{
+    if (format == KV_Q8_0) return 32 * (dim + (dim + 31) / 32 * 2);
+    return 32 * dim * (format == KV_F16 ? 2 : 4);
+}
+
+/* kv_block_bytes() - a block of one layer, all heads. */
+static inline uint64_t kv_block_bytes(enum kv_format format, struct cache_row row)
+{
+    return row.n_head * (kv_part_bytes(format, row.dim_k) + kv_part_bytes(format, row.dim_v));
+}
 
 /* Sizes of one line, settled before anything is loaded; the same on every stage. */
 struct line_limits {
@@ -74,6 +89,7 @@ struct line_limits {
     uint32_t wanted_max; /* rows of a batch that want scores */
     uint32_t credits;    /* batches in flight */
     enum kv_format kv;
+    uint32_t wire; /* how rows travel between stages: proto/wire_rows.h; a stage itself does not care */
 };
 
 /* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same without
@@ -106,6 +122,12 @@ struct row_sizes {
     uint64_t wide, input, blocks, kept, angles, chosen;
 };
 struct row_sizes model_row_sizes(const struct model *m, struct layer_range range);
+
+/* model_attention_parts() - floats in which threads leave results of single tiles, where they share
+ * the past of few rows: at most so many tiles of queries that one row of 32 heads has room for 63. */
+enum { ATTENTION_PARTS = 2048 };
+uint64_t model_attention_parts(const struct model *m, struct layer_range range,
+                               const struct line_limits *limits);
 
 /* model_matrix_bytes() - packed bytes of a [n_out, n_in] matrix: n_out rounded up to PANEL_ROWS. */
 uint64_t model_matrix_bytes(uint32_t format, uint64_t n_in, uint64_t n_out);

@@ -44,6 +44,8 @@ struct buffers {
     float *cos, *sin; /* [rows][rotary tables][n_rot / 2] */
     struct routing routing;
     struct row_group *groups; /* [rows] */
+    float *parts;             /* [n_parts] results of tiles that threads share: see attend.c */
+    uint64_t n_parts;
     uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
     uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
     uint64_t bytes;           /* of all of these */

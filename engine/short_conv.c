@@ -5,13 +5,11 @@
 
 #include <string.h>
 
-/* column_at() - where u of a position of a row's sequence is in the cache. */
-static uint8_t *column_at(const struct pass *p, uint32_t layer, size_t row, uint32_t pos)
+/* block_at() - the cache's block of a position of a row's sequence: u stands in it as a value. */
+static uint8_t *block_at(const struct pass *p, uint32_t layer, size_t row, uint32_t pos)
 {
-    const struct kv_cache *kv = p->kv;
-    uint8_t *block =
-        kv_cache_block(kv, layer - p->first_layer, p->batch->seq[row], pos / KV_BLOCK_POSITIONS, 0);
-    return block + pos % KV_BLOCK_POSITIONS * (size_t)p->model->hp.n_embd * kv->value_bytes;
+    return kv_cache_block(p->kv, layer - p->first_layer, p->batch->seq[row],
+                          pos / KV_BLOCK_POSITIONS, 0);
 }
 
 static void store_columns(const struct pass *p, struct team *t, uint32_t layer, float *bcx)
@@ -21,7 +19,9 @@ static void store_columns(const struct pass *p, struct team *t, uint32_t layer, 
     for (size_t row = from; row < to; row++) {
         float *b = bcx + row * 3 * n, *x = b + 2 * n;
         for (size_t i = 0; i < n; i++) x[i] *= b[i];
-        p->kernels->store[p->kv->format](x, n, column_at(p, layer, row, p->batch->pos[row]), 1);
+        uint32_t pos = p->batch->pos[row];
+        p->kernels->store[p->kv->format](x, n, block_at(p, layer, row, pos),
+                                         pos % KV_BLOCK_POSITIONS, false);
     }
     team_wait(t);
 }
@@ -40,7 +40,9 @@ static void convolve(const struct pass *p, struct team *t, uint32_t layer, float
         uint32_t missing = pos + 1 < width ? width - 1 - pos : 0;
         memset(y, 0, n * sizeof *y);
         for (uint32_t j = missing; j < width; j++) {
-            p->kernels->load[p->kv->format](column_at(p, layer, row, pos + 1 + j - width), n, u);
+            uint32_t seen = pos + 1 + j - width;
+            p->kernels->load[p->kv->format](block_at(p, layer, row, seen), n,
+                                            seen % KV_BLOCK_POSITIONS, u);
             for (size_t i = 0; i < n; i++) y[i] += kernel[i * width + j] * u[i];
         }
         for (size_t i = 0; i < n; i++) out[row * n + i] = c[i] * y[i];

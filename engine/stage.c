@@ -68,6 +68,8 @@ static int open_buffers(struct stage *st, struct err *err)
     TRY(take(b, &b->sin, rows * sizes.angles, sizeof *b->sin, "rotary sines", err));
     TRY(open_routing(b, rows, sizes.chosen, c->model->hp.experts.n, err));
     TRY(take(b, &b->groups, rows, sizeof *b->groups, "row groups", err));
+    b->n_parts = model_attention_parts(c->model, c->range, &c->limits);
+    TRY(take(b, &b->parts, b->n_parts, sizeof *b->parts, "parts of attention", err));
     TRY(take(b, &b->wanted, c->limits.wanted_max, sizeof *b->wanted, "wanted rows", err));
     return take(b, &b->seen, c->limits.n_seqs, sizeof *b->seen, "sequence marks", err);
 }
@@ -88,6 +90,7 @@ static void close_buffers(struct buffers *b)
                          b->routing.place,
                          b->routing.first,
                          b->groups,
+                         b->parts,
                          b->wanted,
                          b->seen};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free(all[i]);

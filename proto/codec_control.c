@@ -2,6 +2,7 @@
  * Stations: codec.c before and after; message.h has what the numbers mean. */
 #include "engine/isa.h"
 #include "proto/codec_wire.h"
+#include "proto/wire_rows.h"
 #include "proto/link.h"
 
 #include <string.h>
@@ -80,7 +81,7 @@ FROM_WIRE(hello)
 #define LOAD_NUMBERS(X)                                                                            \
     X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(matmul) X(kv_format) X(n_ctx)        \
     X(n_seqs) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
-    X(trace_layers) X(coordinator_pid) X(from_rank) X(to_rank)
+    X(trace_layers) X(coordinator_pid) X(from_rank) X(to_rank) X(wire_format)
 /* clang-format on */
 
 TO_WIRE(load)
@@ -116,6 +117,7 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.trace_layers", w->trace_layers, 0, 1, err));
     TRY(check_number("LOAD.from_rank", w->from_rank, 0, MESSAGE_RANKS_MAX - 1, err));
     TRY(check_number("LOAD.to_rank", w->to_rank, 0, MESSAGE_RANKS_MAX - 1, err));
+    TRY(check_number("LOAD.wire_format", w->wire_format, 0, WIRE_FORMAT_COUNT - 1, err));
     return check_number("LOAD.threads", s->threads, 0, THREADS_MAX, err);
 }
 

@@ -5,6 +5,7 @@
 #define TANDEM_PROTO_FRAME_SIZES_H
 
 #include "proto/frame.h"
+#include "proto/wire_rows.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,10 +32,11 @@ static inline uint32_t frame_raw_rows_max(uint32_t wanted_max, uint32_t n_vocab)
     return rows > 0 ? rows : 1;
 }
 
-/* frame_batch_bytes_max() - a BATCH with rows of n_embd floats (0 on the first hop). */
-static inline size_t frame_batch_bytes_max(uint32_t rows_max, uint32_t n_embd)
+/* frame_batch_bytes_max() - a BATCH with rows of n_embd values (0 on the first hop). */
+static inline size_t frame_batch_bytes_max(uint32_t rows_max, uint32_t n_embd,
+                                           enum wire_format wire)
 {
-    return frame_total_bytes(BATCH_HEAD_MAX, (uint64_t)rows_max * n_embd * sizeof(float));
+    return frame_total_bytes(BATCH_HEAD_MAX, rows_max * wire_row_bytes(wire, n_embd));
 }
 
 /* frame_result_head_max() - per pair at most 5 + 4 bytes, per head at most 64, per asked id 4. */

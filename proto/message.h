@@ -73,6 +73,7 @@ struct msg_load {
     uint32_t n_ctx, n_seqs, rows_max, wanted_max, credits;
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
+    uint32_t wire_format;  /* enum wire_format: how rows travel between stages */
     uint32_t coordinator_pid;     /* for a worker beside it, which looks after it */
     const char *coordinator_host;
     uint32_t from_rank, to_rank; /* the neighbours on the data channel; ranks without a share are passed over */

@@ -22,24 +22,33 @@ struct stage_sizes {
     bool is_first, is_last;
     uint32_t n_embd, n_vocab;
     uint32_t rows_max, wanted_max, credits;
+    enum wire_format wire;
 };
 
 /* The largest frame that comes in, and the largest that goes out. */
 static inline size_t stage_in_bytes_max(const struct stage_sizes *s)
 {
-    return frame_batch_bytes_max(s->rows_max, s->is_first ? 0 : s->n_embd);
+    return frame_batch_bytes_max(s->rows_max, s->is_first ? 0 : s->n_embd, s->wire);
 }
 
 static inline size_t stage_out_bytes_max(const struct stage_sizes *s)
 {
     if (s->is_last) return frame_result_bytes_max(s->wanted_max + s->credits, s->n_vocab);
-    return frame_batch_bytes_max(s->rows_max, s->n_embd);
+    return frame_batch_bytes_max(s->rows_max, s->n_embd, s->wire);
 }
 
 /* stage_frame_bytes() - all slots of both hops. */
 static inline uint64_t stage_frame_bytes(const struct stage_sizes *s)
 {
     return STAGE_DATA_SLOTS * ((uint64_t)stage_in_bytes_max(s) + stage_out_bytes_max(s));
+}
+
+/* stage_row_bytes() - rows as floats, where they travel in another form: what came in, what goes
+ * out. */
+static inline uint64_t stage_row_bytes(const struct stage_sizes *s)
+{
+    uint64_t sides = (s->is_first ? 0U : 1U) + (s->is_last ? 0U : 1U);
+    return s->wire == WIRE_F32 ? 0 : sides * s->rows_max * s->n_embd * sizeof(float);
 }
 
 /* stage_score_bytes() - the last stage: for each batch in flight the score rows that it keeps, one

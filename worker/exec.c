@@ -19,6 +19,7 @@ struct exec {
     uint32_t heads_max; /* wanted rows and fetches of one batch */
     struct kept_rows *kept; /* [credits] */
     struct score_selector *selector;
+    float *rows_in, *rows_out; /* [rows_max, n_embd], where rows travel in another form; or NULL */
     struct score_head *heads; /* [heads_max] */
     int32_t *ids;             /* [pairs_max + n_vocab]: a head may overrun before it is counted */
     float *scores;
@@ -57,12 +58,24 @@ static int take_answers(struct exec *x, struct err *err)
     return ERR_NONE;
 }
 
+/* take_rows() - where rows travel as floats, the stage reads and writes them in the frames. */
+static int take_rows(struct exec *x, struct err *err)
+{
+    const struct exec_config *c = &x->config;
+    size_t n = (size_t)c->limits.rows_max * c->n_embd;
+    if (c->wire == WIRE_F32) return ERR_NONE;
+    if (!c->is_first) TRY(take(x, (void **)&x->rows_in, n, sizeof(float), "rows", err));
+    if (!c->is_last) TRY(take(x, (void **)&x->rows_out, n, sizeof(float), "rows", err));
+    return ERR_NONE;
+}
+
 int exec_open(struct exec **out, const struct exec_config *config, struct err *err)
 {
     struct exec *x = calloc(1, sizeof *x);
     CHECK(x != NULL, err, ERR_MEMORY, "no memory for a stage's buffers");
     x->config = *config;
-    int rc = config->is_last ? take_answers(x, err) : ERR_NONE;
+    int rc = take_rows(x, err);
+    if (rc == ERR_NONE && config->is_last) rc = take_answers(x, err);
     if (rc != ERR_NONE) {
         exec_close(x);
         return rc;
@@ -78,6 +91,8 @@ void exec_close(struct exec *x)
         for (uint32_t i = 0; i < x->config.limits.credits; i++) free(x->kept[i].rows);
     free(x->kept);
     score_selector_close(x->selector);
+    free(x->rows_in);
+    free(x->rows_out);
     free(x->heads);
     free(x->ids);
     free(x->scores);
@@ -101,7 +116,7 @@ static int check_limits(const struct exec *x, const struct msg_batch *b,
           lim->wanted_max, lim->credits);
     uint64_t want = view->row_bytes == 0 && view->rows == NULL
                         ? 0
-                        : (uint64_t)b->batch.n_rows * x->config.n_embd * sizeof(float);
+                        : b->batch.n_rows * wire_row_bytes(x->config.wire, x->config.n_embd);
     CHECK(view->row_bytes == want, err, ERR_PEER, "batch %llu came with %llu bytes of rows, want %llu",
           (unsigned long long)b->id, (unsigned long long)view->row_bytes, (unsigned long long)want);
     return ERR_NONE;
@@ -177,19 +192,31 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
     return codec_pack(x->config.codec, &m, 0, x->config.n_vocab, out, capacity, len, err);
 }
 
+/* rows_of() - the rows that came in, as floats; NULL on the first stage. */
+static const float *rows_of(struct exec *x, const struct msg_batch *b, const struct frame_view *view)
+{
+    if (view->rows == NULL || x->rows_in == NULL) return (const float *)(const void *)view->rows;
+    wire_rows_decode(x->config.wire, view->rows, b->batch.n_rows, x->config.n_embd, x->rows_in);
+    return x->rows_in;
+}
+
 int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_view *view, uint8_t *out,
                size_t capacity, size_t *len, struct err *err)
 {
     TRY(check_limits(x, b, view, err));
-    const float *in = (const float *)(const void *)view->rows;
+    const float *in = rows_of(x, b, view);
     if (x->config.is_last) return finish_line(x, b, in, out, capacity, len, err);
 
-    uint64_t row_bytes = (uint64_t)b->batch.n_rows * x->config.n_embd * sizeof(float);
+    uint64_t row_bytes = b->batch.n_rows * wire_row_bytes(x->config.wire, x->config.n_embd);
     *len = frame_total_bytes(view->head_bytes, row_bytes);
     CHECK(*len <= capacity, err, ERR_PEER, "batch %llu needs a frame of %zu bytes, the line's limit is %zu",
           (unsigned long long)b->id, *len, capacity);
     memcpy(out + FRAME_HEADER_BYTES, view->head, view->head_bytes);
     frame_write_header(out, MESSAGE_BATCH, view->head_bytes, row_bytes);
-    float *rows = (float *)(void *)frame_rows(out, view->head_bytes);
-    return stage_forward(x->config.stage, &b->batch, in, rows, err);
+    uint8_t *wire = frame_rows(out, view->head_bytes);
+    float *rows = x->rows_out != NULL ? x->rows_out : (float *)(void *)wire;
+    TRY(stage_forward(x->config.stage, &b->batch, in, rows, err));
+    if (x->rows_out != NULL)
+        wire_rows_encode(x->config.wire, rows, b->batch.n_rows, x->config.n_embd, wire);
+    return ERR_NONE;
 }

@@ -8,6 +8,7 @@
 #include "engine/stage.h"
 #include "proto/codec.h"
 #include "proto/message.h"
+#include "proto/wire_rows.h"
 
 struct exec;
 
@@ -16,7 +17,8 @@ struct exec_config {
     struct codec *codec;
     struct line_limits limits;
     uint32_t n_embd, n_vocab;
-    bool is_last;
+    bool is_first, is_last;
+    enum wire_format wire; /* of the rows, between stages */
 };
 
 /* exec_open() - the last stage also takes its retained score rows: credits x wanted_max rows. */
@@ -27,7 +29,7 @@ void exec_close(struct exec *x); /* NULL is allowed */
 uint64_t exec_bytes(const struct exec *x);
 
 /* exec_batch() - run b, which came in as view, and fill out (64-byte aligned, capacity bytes); *len is what to send.
- * Not the last stage: the same head, then this stage's rows. The last stage: a RESULT.
+ * Not the last stage: the same head, then this stage's rows as they travel. The last stage: a RESULT.
  * Returns what stage_forward() and score_select() return; ERR_PEER for a batch that breaks the line's limits.
  * Cost: no allocation. */
 int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_view *view, uint8_t *out,

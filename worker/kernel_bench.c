@@ -238,7 +238,7 @@ static double step_add_scaled(void *ctx)
 static double step_store_f16(void *ctx)
 {
     const struct kernel_bench *b = ctx;
-    b->kernels.store[KV_F16](b->x, ROW, (uint8_t *)b->y, 1);
+    b->kernels.store[KV_F16](b->x, ROW, (uint8_t *)b->y, 0, false);
     return 1;
 }
 
@@ -309,11 +309,11 @@ static double attend_step(void *ctx)
 }
 
 static int measure_attention(struct kernel_bench *b, enum kv_format kv, const char *name,
-                             uint32_t value_bytes, uint32_t n_queries, struct err *err)
+                             uint32_t n_queries, struct err *err)
 {
     struct attend a = {.b = b,
                        .kernel = b->kernels.attention[kv],
-                       .block_bytes = (size_t)2 * HEAD * KV_BLOCK_POSITIONS * value_bytes,
+                       .block_bytes = 2 * kv_part_bytes(kv, HEAD),
                        .n_queries = n_queries};
     const double tiles = rate(attend_step, &a);
     const double adds = 2.0 * HEAD * ATTENTION_TILE * n_queries;
@@ -345,8 +345,9 @@ static int measure_isa(struct kernel_bench *b, enum isa isa, struct err *err)
     b->peak_block = measure_peak(b->kernels.peak_block);
     TRY(measure_products(b, err));
     for (uint32_t n = 1; n <= ATTENTION_QUERIES; n += ATTENTION_QUERIES - 1) {
-        TRY(measure_attention(b, KV_F16, "f16", 2, n, err));
-        TRY(measure_attention(b, KV_F32, "f32", 4, n, err));
+        TRY(measure_attention(b, KV_F16, "f16", n, err));
+        TRY(measure_attention(b, KV_F32, "f32", n, err));
+        TRY(measure_attention(b, KV_Q8_0, "q8_0", n, err));
     }
     return measure_rows(b, err);
 }

@@ -504,6 +504,9 @@ static int check_load(const struct worker *w, const struct msg_load *load, struc
     CHECK(load->threads >= 1 && load->rows_max >= 1 && load->wanted_max >= 1 && load->credits >= 1,
           err, ERR_PEER, "asked to run with %u threads, %u rows, %u wanted rows and %u credits",
           load->threads, load->rows_max, load->wanted_max, load->credits);
+    CHECK(load->kv_format < KV_FORMAT_COUNT, err, ERR_PEER,
+          "asked for number format %u of the KV cache, there are %d", load->kv_format,
+          KV_FORMAT_COUNT);
     return ERR_NONE;
 }
 
@@ -515,7 +518,8 @@ static int open_data(struct worker *w, const struct msg_load *load, struct err *
                                     .n_vocab = w->model->hp.n_vocab,
                                     .rows_max = load->rows_max,
                                     .wanted_max = load->wanted_max,
-                                    .credits = load->credits};
+                                    .credits = load->credits,
+                                    .wire = (enum wire_format)load->wire_format};
     TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
     link_set_neighbours(w->link, (int)load->from_rank, (int)load->to_rank);
     return link_open_data(w->link, stage_in_bytes_max(&w->sizes), stage_out_bytes_max(&w->sizes),
@@ -559,7 +563,9 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
                                .limits = config.limits,
                                .n_embd = w->model->hp.n_embd,
                                .n_vocab = w->model->hp.n_vocab,
-                               .is_last = w->is_last};
+                               .is_first = load->stage == 0,
+                               .is_last = w->is_last,
+                               .wire = (enum wire_format)load->wire_format};
     return exec_open(&w->exec, &exec, err);
 }
 

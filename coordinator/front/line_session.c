@@ -167,6 +167,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
         .kv = (enum kv_format)set->kv,
         .matmul = (enum matmul_choice)set->matmul,
         .stall_ms = (uint32_t)(set->stall_timeout_s * 1000),
+        .wire = (enum wire_format)set->wire,
         .measure = s->measures || set->stats || set->trace != NULL,
         .measure_speed = s->predicts,
         .trace_layers = set->trace != NULL && set->trace_layers,

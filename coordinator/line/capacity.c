@@ -37,8 +37,8 @@ static uint32_t settle_rows(const struct capacity_wish *w, uint32_t n_ctx, uint3
     return rows > n_seqs ? (uint32_t)rows : n_seqs;
 }
 
-/* blocks_of_sequence() - all positions, or what a batch's rows see of a window: from the window of the first of them to
- * the last, which may begin and end inside a block. */
+/* blocks_of_sequence() - all positions, or what a batch's rows see of a window: from the window of
+ * the first of them to the last, which may begin and end inside a block. */
 static uint64_t blocks_of_sequence(uint32_t window, const struct line_limits *l)
 {
     uint64_t all = ((uint64_t)l->n_ctx + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
@@ -60,7 +60,8 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
                                 .n_seqs = n_seqs,
                                 .rows_max = settle_rows(w, n_ctx, n_seqs),
                                 .credits = most_stages(w) + 1,
-                                .kv = w->kv};
+                                .kv = w->kv,
+                                .wire = w->wire};
     for (uint32_t c = 0; c < hp->n_kv_classes; c++) {
         uint64_t blocks = (uint64_t)out->n_seqs * blocks_of_sequence(hp->kv_class_window[c], out);
         uint64_t wished = ((uint64_t)w->kv_tokens + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
@@ -85,9 +86,10 @@ struct footprint capacity_working(const struct model *m, struct layer_range rang
                                 .n_vocab = m->hp.n_vocab,
                                 .rows_max = l->rows_max,
                                 .wanted_max = l->wanted_max,
-                                .credits = l->credits};
+                                .credits = l->credits,
+                                .wire = (enum wire_format)l->wire};
     struct footprint f = model_working_bytes(m, range, l);
-    f.buffers += stage_frame_bytes(&sizes) + stage_score_bytes(&sizes);
+    f.buffers += stage_frame_bytes(&sizes) + stage_row_bytes(&sizes) + stage_score_bytes(&sizes);
     return f;
 }
 
@@ -304,10 +306,11 @@ static void hint_together(const struct check *c, char hint[HINT_MAX])
 {
     struct capacity_wish w = c->wish;
     struct shortage ignored;
-    w.kv = KV_F16;
+    const char *kv = w.kv == KV_Q8_0 ? "q8_0" : "f16";
+    if (w.kv == KV_F32) w.kv = KV_F16;
     w.n_seqs = 1;
     if (fits(c, &w, &ignored) || shrink(c, &w, &w.n_ctx, least_ctx(c), KV_BLOCK_POSITIONS))
-        add_hint(hint, "--kv f16 --slots 1 --ctx %u", w.n_ctx);
+        add_hint(hint, "--kv %s --slots 1 --ctx %u", kv, w.n_ctx);
 }
 
 /* hint_kv_tokens() - a pool that is too small for all sequences, but not for one. */
@@ -328,7 +331,12 @@ static void find_hints(const struct check *c, const struct shortage *s, char hin
     struct capacity_wish w = c->wish;
     hint[0] = '\0';
     w.kv = KV_F16;
-    if (c->wish.kv != KV_F16 && fits(c, &w, &ignored)) add_hint(hint, "--kv f16");
+    bool f16_fits = c->wish.kv == KV_F32 && fits(c, &w, &ignored);
+    w.kv = KV_Q8_0;
+    if (f16_fits)
+        add_hint(hint, "--kv f16");
+    else if (c->wish.kv != KV_Q8_0 && fits(c, &w, &ignored))
+        add_hint(hint, "--kv q8_0");
     w = c->wish;
     if (shrink(c, &w, &w.n_ctx, least_ctx(c), KV_BLOCK_POSITIONS))
         add_hint(hint, "--ctx %u", w.n_ctx);

@@ -7,6 +7,7 @@
 
 #include "engine/model.h"
 #include "proto/message.h"
+#include "proto/wire_rows.h"
 
 /* What a line is asked for. */
 struct capacity_wish {
@@ -18,6 +19,7 @@ struct capacity_wish {
     uint32_t n_seqs, chunk; /* chunk 0: a default */
     uint32_t kv_tokens;     /* positions in the KV pool, over all sequences; 0: as many as they may have */
     enum kv_format kv;
+    enum wire_format wire;
     bool tokens_only; /* one wanted row a sequence and batch is enough */
 };
 

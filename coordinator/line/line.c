@@ -73,6 +73,7 @@ static int settle_limits(struct line *ln, const struct line_config *c, struct er
                                       .kv_tokens = c->kv_tokens,
                                       .chunk = c->chunk,
                                       .kv = c->kv,
+                                      .wire = c->wire,
                                       .tokens_only = c->tokens_only};
     TRY(capacity_settle(&ln->wish, &ln->limits, err));
     if (ln->limits.n_ctx > n_ctx_train)
@@ -138,6 +139,7 @@ static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const st
                                       .isa = ln->isa,
                                       .matmul = c->matmul,
                                       .kv_format = lim->kv,
+                                      .wire_format = lim->wire,
                                       .n_ctx = lim->n_ctx,
                                       .n_seqs = lim->n_seqs,
                                       .rows_max = lim->rows_max,
@@ -331,7 +333,7 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
     TRY(scheduler_open(&ln->scheduler, &sc, err));
     link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1), (int)rank_of_stage(ln, 0));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
-                       frame_batch_bytes_max(lim->rows_max, 0), HOME_SLOTS, lim->credits, err));
+                       frame_batch_bytes_max(lim->rows_max, 0, WIRE_F32), HOME_SLOTS, lim->credits, err));
     struct flight_limits flights = scheduler_limits(ln->scheduler);
     TRY(pipeline_open(&ln->pipeline, ln->link, &flights, ln->journal, err));
     ln->events = calloc((size_t)lim->wanted_max + lim->credits + lim->rows_max, sizeof *ln->events);

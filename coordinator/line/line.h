@@ -14,6 +14,7 @@
 #include "engine/model.h"
 #include "proto/link.h"
 #include "proto/message.h"
+#include "proto/wire_rows.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,6 +39,7 @@ struct line_config {
     enum matmul_choice matmul;
     uint32_t stall_ms;  /* a worker that is silent for so long has stalled; 0: STALL_MS_DEFAULT */
     bool measure_speed; /* measure all workers and hops before loading: line_planner */
+    enum wire_format wire; /* how rows travel between stages */
     bool measure;      /* keep the account of every batch and compare clocks: line_stats, the trace */
     bool trace_layers; /* and when each layer began; costs a little time in each layer */
     bool shuffle_blocks; /* hand out KV blocks in a random order (a test of promise 1) */

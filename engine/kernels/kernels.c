@@ -29,10 +29,14 @@ static void fill_generic(struct kernels *k)
     k->softcap = softcap_generic;
     k->attention[KV_F16] = attention_f16_generic;
     k->attention[KV_F32] = attention_f32_generic;
+    k->attention[KV_Q8_0] = attention_q8_0_generic;
+    k->attention_join = attention_join_generic;
     k->store[KV_F16] = store_f16_generic;
     k->store[KV_F32] = store_f32_generic;
+    k->store[KV_Q8_0] = store_q8_0_generic;
     k->load[KV_F16] = load_f16_generic;
     k->load[KV_F32] = load_f32_generic;
+    k->load[KV_Q8_0] = load_q8_0_generic;
     k->add = add_generic;
     k->add_scaled = add_scaled_generic;
 }
@@ -53,6 +57,8 @@ static void override_avx2(struct kernels *k)
     k->softcap = softcap_avx2;
     k->attention[KV_F16] = attention_f16_avx2;
     k->attention[KV_F32] = attention_f32_avx2;
+    k->attention[KV_Q8_0] = attention_q8_0_avx2;
+    k->attention_join = attention_join_avx2;
     k->store[KV_F16] = store_f16_avx2;
     k->peak_float = peak_float_avx2;
     k->peak_block = peak_block_avx2;
@@ -69,6 +75,8 @@ static void override_avx512(struct kernels *k)
     k->softcap = softcap_avx512;
     k->attention[KV_F16] = attention_f16_avx512;
     k->attention[KV_F32] = attention_f32_avx512;
+    k->attention[KV_Q8_0] = attention_q8_0_avx512;
+    k->attention_join = attention_join_avx512;
     k->store[KV_F16] = store_f16_avx512;
     k->peak_float = peak_float_avx512;
     k->peak_block = peak_block_avx512;

@@ -74,12 +74,11 @@
 
 enum {
     QUANT_BLOCK = 32,      /* activations that share a scale; block formats agree with it */
-    ATTENTION_QUERIES = 4, /* queries that walk a tile together */
+    ATTENTION_QUERIES = 8, /* queries that walk a tile together */
     TILE_BLOCKS = ATTENTION_TILE / KV_BLOCK_POSITIONS,
     ACTIVATION_COUNT = ACT_SWIGLU_CLAMPED + 1,
     NORM_COUNT = NORM_LAYER + 1,
     ROPE_COUNT = ROPE_HALF + 1,
-    KV_FORMAT_COUNT = KV_F32 + 1,
     BLAS_SHARE_PANELS = 8, /* what OpenBLAS multiplies at once */
 };
 
@@ -111,7 +110,8 @@ struct activations {
 
 /* Up to ATTENTION_QUERIES queries of one sequence and one key/value head on their way along the
  * tiles. Before the first tile: max = -INFINITY, sum = 0, acc all 0. After the last one: result =
- * acc / sum. */
+ * acc / sum. Tiles may be taken apart from each other, each from such a beginning, and joined in
+ * ascending order afterwards (join): that gives the same bits. */
 struct attention_queries {
     uint32_t n;
     const float *q[ATTENTION_QUERIES]; /* [dim_k] */
@@ -121,9 +121,11 @@ struct attention_queries {
 };
 
 /* One tile: up to 256 positions of a key/value head. A block is K as [dim_k][32] (lanes are
- * positions), then V as [32][dim_v] (lanes are value dimensions), in the cache's number format. */
+ * positions), then V as [32][dim_v] (lanes are value dimensions), in the cache's number format. In
+ * Q8_0 the scales stand behind each of the two: [dim / 32, rounded up][32 positions] f16. */
 struct attention_tile {
     const uint8_t *block[TILE_BLOCKS]; /* NULL where no query sees any of it */
+    const uint8_t *ahead[TILE_BLOCKS]; /* brought nearer meanwhile: what is read next; or NULL */
     size_t dim_k, dim_v;
     bool values_in_keys; /* the first dim_v rows of K are V too, and no V stands behind it */
     float scale;         /* multiplies q . k */
@@ -184,11 +186,18 @@ struct attention_tile {
 #define KERNEL_ATTENTION(name)                                                                     \
     void name(struct attention_queries *queries, const struct attention_tile *tile)
 
-/* store: n values to the cache's number format at dst, step elements apart. */
-#define KERNEL_STORE(name) void name(const float *src, size_t n, uint8_t *dst, size_t step)
+/* attention_join: the same for queries whose part of a tile, or of several, is known: whole = whole
+ * and then part. A part whose sum is 0 has seen nothing. */
+#define KERNEL_ATTENTION_JOIN(name)                                                                \
+    void name(struct attention_queries *whole, const struct attention_queries *part, size_t dim_v)
 
-/* load: the way back, from step 1. */
-#define KERNEL_LOAD(name) void name(const uint8_t *src, size_t n, float *dst)
+/* store: n values of position at, 0 .. 31, to the K (across: [n][32]) or V ([32][n]) of a block, in
+ * the cache's number format. */
+#define KERNEL_STORE(name)                                                                         \
+    void name(const float *src, size_t n, uint8_t *block, size_t at, bool across)
+
+/* load: the way back, from V. */
+#define KERNEL_LOAD(name) void name(const uint8_t *block, size_t n, size_t at, float *dst)
 
 /* softcap: x[i] = cap * tanh(x[i] / cap), as cap * (1 - 2 / (1 + exp(2 x / cap))). */
 #define KERNEL_SOFTCAP(name) void name(float *x, size_t n, float cap)
@@ -210,6 +219,7 @@ typedef KERNEL_NORM(kernel_norm_fn);
 typedef KERNEL_ROPE(kernel_rope_fn);
 typedef KERNEL_ACTIVATE(kernel_activate_fn);
 typedef KERNEL_ATTENTION(kernel_attention_fn);
+typedef KERNEL_ATTENTION_JOIN(kernel_attention_join_fn);
 typedef KERNEL_STORE(kernel_store_fn);
 typedef KERNEL_LOAD(kernel_load_fn);
 typedef KERNEL_SOFTCAP(kernel_softcap_fn);
@@ -296,6 +306,7 @@ struct kernels {
     kernel_rope_fn *rope[ROPE_COUNT]; /* NULL for ROPE_NONE */
     kernel_activate_fn *activate[ACTIVATION_COUNT];
     kernel_attention_fn *attention[KV_FORMAT_COUNT];
+    kernel_attention_join_fn *attention_join;
     kernel_store_fn *store[KV_FORMAT_COUNT];
     kernel_load_fn *load[KV_FORMAT_COUNT];
     kernel_softcap_fn *softcap;
@@ -351,6 +362,8 @@ void blas_begin(void); /* before the first of them */
     KERNEL_SOFTCAP(softcap_##isa);                                                                 \
     KERNEL_ATTENTION(attention_f16_##isa);                                                         \
     KERNEL_ATTENTION(attention_f32_##isa);                                                         \
+    KERNEL_ATTENTION(attention_q8_0_##isa);                                                        \
+    KERNEL_ATTENTION_JOIN(attention_join_##isa);                                                   \
     KERNEL_STORE(store_f16_##isa);                                                                 \
     KERNEL_PEAK(peak_float_##isa);                                                                 \
     KERNEL_PEAK(peak_block_##isa);
@@ -366,8 +379,10 @@ KERNEL_NORM(norm_layer_generic);
 KERNEL_ROPE(rope_interleaved_generic);
 KERNEL_ROPE(rope_half_generic);
 KERNEL_STORE(store_f32_generic);
+KERNEL_STORE(store_q8_0_generic);
 KERNEL_LOAD(load_f16_generic);
 KERNEL_LOAD(load_f32_generic);
+KERNEL_LOAD(load_q8_0_generic);
 KERNEL_ADD(add_generic);
 KERNEL_ADD_SCALED(add_scaled_generic);
 

@@ -271,9 +271,9 @@ static void open_state(struct stage_state *s)
     for (uint32_t i = 0; i < s->load.credits; i++)
         s->kept[i].rows = calloc((size_t)s->load.wanted_max * n_vocab, sizeof(float));
     score_selector_open(&s->selector, n_vocab, NULL);
-    size_t in = frame_batch_bytes_max(s->load.rows_max, s->load.stage == 0 ? 0 : s->f->model->hp.n_embd);
+    size_t in = frame_batch_bytes_max(s->load.rows_max, s->load.stage == 0 ? 0 : s->f->model->hp.n_embd, WIRE_F32);
     size_t out = s->last ? frame_result_bytes_max(s->load.wanted_max + s->load.credits, n_vocab)
-                         : frame_batch_bytes_max(s->load.rows_max, s->f->model->hp.n_embd);
+                         : frame_batch_bytes_max(s->load.rows_max, s->f->model->hp.n_embd, WIRE_F32);
     link_open_data(s->l, in, out, 2, 2, NULL);
 }
 

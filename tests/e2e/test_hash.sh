@@ -92,11 +92,32 @@ compare() {
     compare_under_mpirun
 }
 
+# compare_wires FILE NAME - one stage has no hop; of three, the hops are the same however they are made.
+compare_wires() {
+    file=$1
+    kv=f16
+    for wire in bf16 q8_0; do
+        what="$isa, $2, wire $wire"
+        reference || return
+        same "one stage as with f32" hashes 0 --wire $wire
+        mv "$work/want" "$work/exact"
+        hashes 0 --stages 3 --wire $wire --threads 1
+        mv "$work/out" "$work/want"
+        if cmp -s "$work/want" "$work/exact"; then
+            not_ok "$what, 3 stages" "the scores are those of f32: nothing was rounded"
+        fi
+        same "3 stages, beside 3 others, chunk 7" hashes 0 --stages 3 --wire $wire --beside 3 --chunk 7 --threads 1
+        same "4 ranks, chunk 64" hashes 4 --wire $wire --chunk 64
+    done
+}
+
 for type in F32 F16 Q8_0 Q4_0; do
     model "llama-$type" type=$type
     compare "$made" f32 "llama $type"
 done
 compare "$work/llama-F32.gguf" f16 "llama F32"
+compare "$work/llama-F32.gguf" q8_0 "llama F32"
+compare_wires "$work/llama-F32.gguf" "llama F32"
 model gpt2-Q8_0 family=gpt2 type=Q8_0
 compare "$made" f16 "gpt2 Q8_0"
 finish

@@ -100,4 +100,22 @@ static inline void guarded_free(struct guarded g)
     free(g.all);
 }
 
+/* as_cached() - what the cache makes of n values, by the formats' definitions. */
+static inline void as_cached(enum kv_format format, const float *x, size_t n, float *out)
+{
+    for (size_t first = 0; first < n; first += QUANT_BLOCK) {
+        size_t end = n - first < QUANT_BLOCK ? n : first + QUANT_BLOCK;
+        float max = 0;
+        for (size_t i = first; i < end; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        float scale = f16_to_f32(f32_to_f16(max / 127));
+        for (size_t i = first; i < end; i++) {
+            float steps = scale > 0 ? rintf(x[i] * (1 / scale)) : 0;
+            steps = steps > 127 ? 127 : steps < -127 ? -127 : steps;
+            out[i] = format == KV_F32   ? x[i]
+                     : format == KV_F16 ? f16_to_f32(f32_to_f16(x[i]))
+                                        : scale * (float)(int)steps;
+        }
+    }
+}
+
 #endif

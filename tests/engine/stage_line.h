@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_STAGES = 4, LINE_SEQS = 4, LINE_CTX = 384, LINE_BLOCKS = 40, LINE_ROWS = 320 };
+enum { LINE_STAGES = 4, LINE_SEQS = 4, LINE_CTX = 384, LINE_BLOCKS = 100, LINE_ROWS = 320 };
 
 /* How a line is cut and fed. Zeros mean: one stage, one thread, everything in one batch, generic,
  * f16. */

@@ -137,14 +137,16 @@ static void score_alone(const struct model *m, struct line_way way, const int32_
     line_close(&l);
 }
 
+static const char *const kv_names[KV_FORMAT_COUNT] = {"f16", "f32", "q8_0"};
+
 static void assert_same_rows(const float *got, const float *want, uint32_t n, uint32_t n_vocab,
                              const char *name, struct line_way way, size_t which)
 {
     for (size_t i = 0; i < (size_t)n * n_vocab; i++)
         if (memcmp(&got[i], &want[i], sizeof *got) != 0)
             fail_msg("%s, %s, %s: way %zu differs first at row %zu: %.9g for %.9g", name,
-                     isa_name(way.isa), way.kv == KV_F16 ? "f16" : "f32", which, i / n_vocab,
-                     (double)got[i], (double)want[i]);
+                     isa_name(way.isa), kv_names[way.kv], which, i / n_vocab, (double)got[i],
+                     (double)want[i]);
 }
 
 static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
@@ -178,7 +180,7 @@ static void every_way_through_the_line_gives_the_same_bits(void **state)
         if (path == NULL) continue;
         struct model *m = open_model(path);
         for (int isa = 0; isa <= (int)best_isa; isa++)
-            for (int kv = 0; kv < 2; kv++)
+            for (int kv = 0; kv < KV_FORMAT_COUNT; kv++)
                 check_promise(m, (enum isa)isa, (enum kv_format)kv, 80, models[i]);
         model_close(m);
         checked++;
@@ -195,6 +197,41 @@ static void windows_and_biases_hold_across_the_edge_of_a_tile(void **state)
         if (path == NULL) continue;
         struct model *m = open_model(path);
         check_promise(m, best_isa, KV_F16, 300, names[i]);
+        model_close(m);
+    }
+}
+
+/* What a narrower cache changes, as a share of the scores' own spread. */
+static void a_narrow_cache_changes_the_scores_little(void **state)
+{
+    (void)state;
+    enum { N = 80 };
+    static const double share_max[KV_FORMAT_COUNT] = {[KV_F16] = 0.03, [KV_Q8_0] = 0.2};
+    for (size_t i = 0; i < MODEL_COUNT; i++) {
+        const char *path = find(models[i], "gguf");
+        if (path == NULL) continue;
+        struct model *m = open_model(path);
+        int32_t ids[N];
+        size_t values = (size_t)N * m->hp.n_vocab;
+        float *want = line_take(values), *got = line_take(values);
+        make_prompt(ids, N, m->hp.n_vocab);
+        score_alone(m, (struct line_way){.isa = best_isa, .kv = KV_F32}, ids, N, want);
+        for (int kv = 0; kv < KV_FORMAT_COUNT; kv++) {
+            double apart = 0, sum = 0, squares = 0;
+            if (kv == KV_F32) continue;
+            score_alone(m, (struct line_way){.isa = best_isa, .kv = (enum kv_format)kv}, ids, N,
+                        got);
+            for (size_t j = 0; j < values; j++) {
+                apart += ((double)got[j] - want[j]) * ((double)got[j] - want[j]);
+                sum += want[j];
+                squares += (double)want[j] * want[j];
+            }
+            double n = (double)values, share = sqrt(apart / (squares - sum * sum / n));
+            print_message("%s, %s: %.5f\n", models[i], kv_names[kv], share);
+            assert_true(share > 0 && share < share_max[kv]);
+        }
+        free(got);
+        free(want);
         model_close(m);
     }
 }
@@ -271,6 +308,7 @@ int main(void)
     if (isa_detect(&best_isa, &err) != ERR_NONE) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_and_greedy_text_match_the_goldens),
+        cmocka_unit_test(a_narrow_cache_changes_the_scores_little),
         cmocka_unit_test(every_way_through_the_line_gives_the_same_bits),
         cmocka_unit_test(windows_and_biases_hold_across_the_edge_of_a_tile),
         cmocka_unit_test(a_trimmed_sequence_goes_on_like_a_new_one),

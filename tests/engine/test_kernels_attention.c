@@ -30,7 +30,7 @@ static const struct manner manners[] = {
  * on are NaN. */
 struct history {
     enum kv_format format;
-    size_t dim_k, dim_v, n, n_blocks, value_bytes;
+    size_t dim_k, dim_v, n, n_blocks;
     struct manner manner;
     size_t block_bytes;
     uint8_t *blocks; /* [n_blocks][32 * (dim_k + dim_v)], or without V */
@@ -41,26 +41,21 @@ static struct history history_new(const struct kernels *table, enum kv_format fo
                                   size_t dim_k, size_t dim_v)
 {
     struct history h = {.format = format, .dim_k = dim_k, .dim_v = dim_v, .n = n};
-    h.block_bytes = KV_BLOCK_POSITIONS * (dim_k + dim_v) * (format == KV_F16 ? 2 : 4);
-    h.value_bytes = format == KV_F16 ? 2 : 4;
+    size_t keys_bytes = kv_part_bytes(format, dim_k);
+    h.block_bytes = keys_bytes + kv_part_bytes(format, dim_v);
     h.n_blocks = (n + KV_BLOCK_POSITIONS - 1) / KV_BLOCK_POSITIONS;
-    size_t block = KV_BLOCK_POSITIONS * (dim_k + dim_v) * h.value_bytes;
-    h.blocks = take(h.n_blocks * block);
-    memset(h.blocks, 0xff, h.n_blocks * block); /* NaN in both formats */
+    h.blocks = take(h.n_blocks * h.block_bytes);
+    memset(h.blocks, 0xff, h.n_blocks * h.block_bytes); /* NaN, or a scale that is */
     h.k = random_floats(n * dim_k);
     h.v = random_floats(n * dim_v);
     for (size_t p = 0; p < n; p++) {
-        uint8_t *keys = h.blocks + p / KV_BLOCK_POSITIONS * block;
-        uint8_t *values = keys + KV_BLOCK_POSITIONS * dim_k * h.value_bytes;
-        size_t within = p % KV_BLOCK_POSITIONS;
-        table->store[format](h.k + p * dim_k, dim_k, keys + within * h.value_bytes,
-                             KV_BLOCK_POSITIONS);
-        table->store[format](h.v + p * dim_v, dim_v, values + within * dim_v * h.value_bytes, 1);
+        uint8_t *block = h.blocks + p / KV_BLOCK_POSITIONS * h.block_bytes;
+        float *k = h.k + p * dim_k, *v = h.v + p * dim_v;
+        table->store[format](k, dim_k, block, p % KV_BLOCK_POSITIONS, true);
+        table->store[format](v, dim_v, block + keys_bytes, p % KV_BLOCK_POSITIONS, false);
+        as_cached(format, k, dim_k, k);
+        as_cached(format, v, dim_v, v);
     }
-    for (size_t i = 0; format == KV_F16 && i < n * dim_k; i++)
-        h.k[i] = f16_to_f32(f32_to_f16(h.k[i]));
-    for (size_t i = 0; format == KV_F16 && i < n * dim_v; i++)
-        h.v[i] = f16_to_f32(f32_to_f16(h.v[i]));
     return h;
 }
 
@@ -90,9 +85,10 @@ static void history_free(struct history h)
 }
 
 /* n queries, of which query i sees seen[i] positions; out: [n][dim_v]. */
-static void attend(const struct kernels *table, const struct history *h, const float *q, uint32_t n,
-                   const size_t *seen, float *out)
+static void attend_as(const struct kernels *table, const struct history *h, bool apart,
+                      const float *q, uint32_t n, const size_t *seen, float *out)
 {
+    float *parts = take(n * (h->dim_v + 1) * sizeof *parts);
     struct attention_queries queries = {.n = n};
     struct attention_tile tile = {.dim_k = h->dim_k,
                                   .dim_v = h->dim_v,
@@ -121,10 +117,31 @@ static void attend(const struct kernels *table, const struct history *h, const f
             bool is_there = at < h->n_blocks && (at + 1) * block > first_seen(h, seen[0]);
             tile.block[b] = is_there ? h->blocks + at * h->block_bytes : NULL;
         }
-        table->attention[h->format](&queries, &tile);
+        if (!apart) {
+            for (uint32_t b = 0; b < TILE_BLOCKS; b++) /* what is next does not change a bit */
+                tile.ahead[b] = random_below(2) > 0 ? h->blocks : NULL;
+            table->attention[h->format](&queries, &tile);
+            continue;
+        }
+        struct attention_queries part = {.n = n};
+        for (uint32_t i = 0; i < n; i++) {
+            part.q[i] = queries.q[i];
+            part.acc[i] = parts + i * h->dim_v;
+            part.max[i] = -INFINITY;
+            for (size_t d = 0; d < h->dim_v; d++) part.acc[i][d] = 0;
+        }
+        table->attention[h->format](&part, &tile);
+        table->attention_join(&queries, &part, h->dim_v);
     }
     for (uint32_t i = 0; i < n; i++)
         for (size_t d = 0; d < h->dim_v; d++) queries.acc[i][d] /= queries.sum[i];
+    free(parts);
+}
+
+static void attend(const struct kernels *table, const struct history *h, const float *q, uint32_t n,
+                   const size_t *seen, float *out)
+{
+    attend_as(table, h, false, q, n, seen, out);
 }
 
 static void check_attention(const struct history *h, const float *q, size_t seen, const float *got,
@@ -198,6 +215,30 @@ static void attention_agrees_with_the_formula_whatever_stands_beside_it(void **s
                     }
 }
 
+static void tiles_apart_and_joined_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < n_tables; isa++)
+        for (size_t m = 0; m < sizeof manners / sizeof *manners; m++)
+            for (int format = 0; format < KV_FORMAT_COUNT; format++) {
+                enum { N = 900, WIDE_K = 48, WIDE_V = 37 };
+                struct history h =
+                    manners[m].values_in_keys
+                        ? history_new_shared(&tables[isa], (enum kv_format)format, N, WIDE_K,
+                                             WIDE_V)
+                        : history_new(&tables[isa], (enum kv_format)format, N, WIDE_K, WIDE_V);
+                h.manner = manners[m];
+                const size_t seen[ATTENTION_QUERIES] = {250, 256, 257, 511, 512, 513, 899, 900};
+                float *q = random_floats(ATTENTION_QUERIES * WIDE_K);
+                float whole[ATTENTION_QUERIES * WIDE_V], joined[ATTENTION_QUERIES * WIDE_V];
+                attend(&tables[isa], &h, q, ATTENTION_QUERIES, seen, whole);
+                attend_as(&tables[isa], &h, true, q, ATTENTION_QUERIES, seen, joined);
+                assert_same_bits(joined, whole, ATTENTION_QUERIES * WIDE_V, "joined");
+                free(q);
+                history_free(h);
+            }
+}
+
 static void very_different_scores_neither_overflow_nor_vanish(void **state)
 {
     (void)state;
@@ -216,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_with_the_formula_whatever_stands_beside_it),
+        cmocka_unit_test(tiles_apart_and_joined_give_the_same_bits),
         cmocka_unit_test(very_different_scores_neither_overflow_nor_vanish),
     };
     return tables_init() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;

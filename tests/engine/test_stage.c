@@ -191,6 +191,7 @@ static const struct line_way other_ways[] = {
     {.stages = 2},
     {.stages = 4, .chunk = 64, .shuffled = true},
     {.stages = 2, .chunk = 5, .beside = true, .threads = 2, .shuffled = true},
+    {.chunk = 1, .threads = 3},
 };
 
 static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
@@ -233,8 +234,42 @@ static void every_way_through_the_line_gives_the_same_bits(void **state)
         SKIP_WITHOUT(path, names[i]);
         struct model *m = open_model(path);
         for (int isa = 0; isa <= (int)best_isa; isa++)
-            for (int kv = 0; kv < 2; kv++)
+            for (int kv = 0; kv < KV_FORMAT_COUNT; kv++)
                 check_promise(m, (enum isa)isa, (enum kv_format)kv, i == 0 ? 300 : 100, names[i]);
+        model_close(m);
+    }
+}
+
+/* So many tiles that the threads' parts of two rows take several waves. */
+static void threads_that_share_a_long_past_give_the_same_bits(void **state)
+{
+    (void)state;
+    enum { LONG = 2600, LAST = 12 };
+    static const char *const names[] = {"families/llama.gguf", "families/deepseek2.gguf",
+                                        "families/gpt-oss.gguf"};
+    static int32_t ids[LONG];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        SKIP_WITHOUT(path, names[i]);
+        struct model *m = open_model(path);
+        size_t n_vocab = m->hp.n_vocab;
+        float *all = line_take(LONG * n_vocab), *want = all + (LONG - LAST) * n_vocab;
+        make_prompt(ids, LONG, m->hp.n_vocab);
+        for (uint32_t chunk = 1; chunk < 3; chunk++) {
+            struct line_way way = {.isa = best_isa, .n_ctx = LONG, .threads = 3, .chunk = 64};
+            uint32_t again = (LONG - LAST) / KV_BLOCK_POSITIONS * KV_BLOCK_POSITIONS;
+            float *got = line_take((LONG - again) * n_vocab);
+            struct line l;
+            line_open(&l, m, way);
+            line_score(&l, ids, 0, LONG, all);
+            line_trim(&l, 1, again / KV_BLOCK_POSITIONS);
+            l.way.chunk = chunk;
+            line_score(&l, ids + again, again, LONG - again, got);
+            line_close(&l);
+            assert_memory_equal(got + (LONG - LAST - again) * n_vocab, want,
+                                LAST * n_vocab * sizeof *got);
+            free(got);
+        }
+        free(all);
         model_close(m);
     }
 }
@@ -627,6 +662,7 @@ int main(void)
         cmocka_unit_test(the_stories_model_tells_the_reference_story),
         cmocka_unit_test(the_demo_models_continue_like_the_reference),
         cmocka_unit_test(every_way_through_the_line_gives_the_same_bits),
+        cmocka_unit_test(threads_that_share_a_long_past_give_the_same_bits),
         cmocka_unit_test(every_number_format_gives_the_same_bits_too),
         cmocka_unit_test(quantised_activations_cost_no_more_than_the_reference_s),
         cmocka_unit_test(quantised_files_score_like_their_expanded_reference),

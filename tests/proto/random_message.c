@@ -3,6 +3,7 @@
 
 #include "engine/err.h"
 #include "engine/isa.h"
+#include "proto/wire_rows.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -137,7 +138,8 @@ static void any_load(struct random_store *r, struct msg_load *m)
     m->layer_end = 1 + below(r, 65536);
     m->layer_first = below(r, m->layer_end);
     m->isa = below(r, ISA_COUNT);
-    m->kv_format = below(r, 2);
+    m->kv_format = below(r, 3);
+    m->wire_format = below(r, WIRE_FORMAT_COUNT);
     m->n_ctx = 1 + below(r, 1 << 30);
     m->n_seqs = 1 + below(r, 1 << 30);
     for (uint32_t c = 0; c < KV_CLASSES_MAX; c++) m->n_blocks[c] = below(r, 1 << 30);

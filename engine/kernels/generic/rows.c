@@ -151,31 +151,76 @@ KERNEL_SOFTCAP(softcap_generic)
     for (size_t i = 0; i < n; i++) x[i] = softcap_f32(x[i], cap);
 }
 
+/* cached_at() - where value i of n of position at stands in a block's K or V. */
+static inline size_t cached_at(size_t i, size_t n, size_t at, bool across)
+{
+    return across ? i * KV_BLOCK_POSITIONS + at : at * n + i;
+}
+
 KERNEL_STORE(store_f16_generic)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t half = f32_to_f16(src[i]);
-        memcpy(dst + 2 * i * step, &half, sizeof half);
+        memcpy(block + 2 * cached_at(i, n, at, across), &half, sizeof half);
     }
 }
 
 KERNEL_STORE(store_f32_generic)
 {
-    for (size_t i = 0; i < n; i++) memcpy(dst + 4 * i * step, &src[i], sizeof src[i]);
+    for (size_t i = 0; i < n; i++)
+        memcpy(block + 4 * cached_at(i, n, at, across), &src[i], sizeof src[i]);
+}
+
+/* scale_at() - where the scale of value i of n stands. */
+static inline uint8_t *scale_at(const uint8_t *block, size_t i, size_t n, size_t at)
+{
+    size_t scale = i / QUANT_BLOCK * KV_BLOCK_POSITIONS + at;
+    return (uint8_t *)block + n * KV_BLOCK_POSITIONS + 2 * scale;
+}
+
+/* The bytes are counted in steps of the scale as it was rounded. */
+KERNEL_STORE(store_q8_0_generic)
+{
+    for (size_t first = 0; first < n; first += QUANT_BLOCK) {
+        size_t end = n - first < QUANT_BLOCK ? n : first + QUANT_BLOCK;
+        float max = 0;
+        for (size_t i = first; i < end; i++) {
+            float size = fabsf(src[i]);
+            if (!(size <= max)) max = size;
+            if (max != max) break;
+        }
+        uint16_t half = f32_to_f16(max / 127.0F);
+        float scale = f16_to_f32(half), inverse = scale > 0 ? 1 / scale : 0;
+        memcpy(scale_at(block, first, n, at), &half, sizeof half);
+        for (size_t i = first; i < end; i++) {
+            float v = src[i] * inverse;
+            int32_t value = v >= -127 && v <= 127 ? (int32_t)lrintf(v) : v > 0 ? 127 : -127;
+            block[cached_at(i, n, at, across)] = (uint8_t)value;
+        }
+    }
+}
+
+KERNEL_LOAD(load_q8_0_generic)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, scale_at(block, i, n, at), sizeof half);
+        dst[i] = f16_to_f32(half) * (float)(int8_t)block[cached_at(i, n, at, false)];
+    }
 }
 
 KERNEL_LOAD(load_f16_generic)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t half;
-        memcpy(&half, src + 2 * i, sizeof half);
+        memcpy(&half, block + 2 * cached_at(i, n, at, false), sizeof half);
         dst[i] = f16_to_f32(half);
     }
 }
 
 KERNEL_LOAD(load_f32_generic)
 {
-    memcpy(dst, src, n * sizeof *dst);
+    memcpy(dst, block + 4 * cached_at(0, n, at, false), n * sizeof *dst);
 }
 
 KERNEL_ADD_SCALED(add_scaled_generic)

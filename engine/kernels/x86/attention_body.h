@@ -2,53 +2,125 @@
  * of each instruction set after its simd_*.h and rows_body.h. The formula is KERNEL_ATTENTION's in
  * kernels.h.
  *
- * Up to four queries share what is loaded of keys and values. Scores: a lane is a position and
- * walks the dimensions in order. Values: a lane is a dimension and walks the positions in order. So
- * a query's result depends on the positions that it sees alone, whoever walks beside it; it never
- * touches a position that it does not see. */
+ * A few queries share what is loaded of keys and values. Scores: a lane is a position and walks the
+ * dimensions in order. Values: a lane is a dimension and walks the positions in order. So a query's
+ * result depends on the positions that it sees alone, whoever walks beside it; it never touches a
+ * position that it does not see. */
 #include "engine/kernels/kernels.h"
 
 #include <math.h>
 
-typedef vf load_cached_fn(const uint8_t *base, size_t index);
+/* ---- the cache's number formats: each is known when its kernel is compiled ---- */
 
-INLINE vf cached_f16(const uint8_t *base, size_t index)
+INLINE size_t cached_bytes(enum kv_format format)
 {
-    return v_load_f16(base + 2 * index);
+    return format == KV_F16 ? 2 : format == KV_F32 ? 4 : 1;
 }
 
-INLINE vf cached_f32(const uint8_t *base, size_t index)
+/* cached() - values index .. of K or V, which begins at part; those of q8_0 without their scales.
+ */
+INLINE vf cached(enum kv_format format, const uint8_t *part, size_t index)
 {
-    return v_load((const float *)base + index);
+    if (format == KV_F16) return v_load_f16(part + 2 * index);
+    if (format == KV_F32) return v_load((const float *)(const void *)part + index);
+    return vi_to_float(vi_load_i8(part + index));
 }
+
+/* cached_scales() - of positions at .. of a block, for dimension d of dim: f16, behind the values.
+ */
+INLINE vf cached_scales(const uint8_t *part, size_t dim, size_t d, size_t at)
+{
+    size_t scale = d / QUANT_BLOCK * KV_BLOCK_POSITIONS + at;
+    return v_load_f16(part + dim * KV_BLOCK_POSITIONS + 2 * scale);
+}
+
+/* values_of() - V of a block of the tile; the front of K where values are in the keys. */
+INLINE const uint8_t *values_of(enum kv_format format, const struct attention_tile *tile,
+                                uint32_t block)
+{
+    size_t keys = tile->values_in_keys ? 0 : kv_part_bytes(format, tile->dim_k);
+    return tile->block[block] + keys;
+}
+
+/* come_near() - asks for some vectors of values from at on; into the second cache, because it is
+ * early. */
+INLINE void come_near(enum kv_format format, int vectors, const uint8_t *at)
+{
+    UNROLL_FOR (v, vectors) {
+        size_t offset = (size_t)v * V_LANES * cached_bytes(format);
+        if (offset % 64 == 0) __builtin_prefetch(at + offset, 0, 2);
+    }
+}
+
+/* Some of a tile's queries, from..from + ATTEND_QUERIES at most, and what any of them sees:
+ * positions [first, end), first being the beginning of a block. */
+struct few {
+    const struct attention_tile *tile;
+    const float *const *q;
+    float *const *acc;
+    const uint32_t *first_of, *end_of;
+    uint32_t first, end;
+};
+
+/* ---- scores ---- */
 
 enum { SCORE_VECTORS = 2 }; /* vectors of positions at once */
 
-/* score() - scale * (q . K[p]) of every query for the tile's positions [first, n), n rounded up to
- * whole groups of vectors; first is the beginning of a block. */
-INLINE void score(const struct attention_queries *queries, const struct attention_tile *tile,
-                  int nq, uint32_t first, uint32_t n, load_cached_fn *load,
+/* score() - q . K[p] of every query for whole groups of vectors. Where the cache has scales, the
+ * dimensions of one scale are summed first. */
+INLINE void score(enum kv_format format, const struct few *few, int nq,
                   float scores[][ATTENTION_TILE])
 {
-    for (size_t start = first; start < n; start += SCORE_VECTORS * V_LANES) {
-        const uint8_t *keys = tile->block[start / KV_BLOCK_POSITIONS];
-        size_t within = start % KV_BLOCK_POSITIONS;
-        vf acc[ATTENTION_QUERIES][SCORE_VECTORS];
-        UNROLL_FOR (i, nq)
-            UNROLL_FOR (v, SCORE_VECTORS) acc[i][v] = v_zero();
-        for (size_t d = 0; d < tile->dim_k; d++) {
-            vf k[SCORE_VECTORS];
-            UNROLL_FOR (v, SCORE_VECTORS)
-                k[v] = load(keys, d * KV_BLOCK_POSITIONS + within + (size_t)v * V_LANES);
+    const struct attention_tile *tile = few->tile;
+    const float *q[ATTEND_QUERIES];
+    UNROLL_FOR (i, nq) q[i] = few->q[i];
+    size_t run = format == KV_Q8_0 ? QUANT_BLOCK : tile->dim_k;
+    for (size_t start = few->first; start < few->end; start += SCORE_VECTORS * V_LANES) {
+        size_t block = start / KV_BLOCK_POSITIONS, within = start % KV_BLOCK_POSITIONS;
+        const uint8_t *keys = tile->block[block];
+        const uint8_t *ahead = tile->ahead[block] != NULL ? tile->ahead[block] : keys;
+        for (size_t d = 0; d < tile->dim_k;) {
+            size_t d0 = d, end = tile->dim_k - d < run ? tile->dim_k : d + run;
+            vf acc[ATTEND_QUERIES][SCORE_VECTORS];
             UNROLL_FOR (i, nq)
-                UNROLL_FOR (v, SCORE_VECTORS)
-                    acc[i][v] = v_fma(v_set1(queries->q[i][d]), k[v], acc[i][v]);
+                UNROLL_FOR (v, SCORE_VECTORS) acc[i][v] = v_zero();
+            for (; d < end; d++) {
+                size_t at = d * KV_BLOCK_POSITIONS + within;
+                vf k[SCORE_VECTORS];
+                UNROLL_FOR (v, SCORE_VECTORS) k[v] = cached(format, keys, at + (size_t)v * V_LANES);
+                come_near(format, SCORE_VECTORS, ahead + at * cached_bytes(format));
+                UNROLL_FOR (i, nq)
+                    UNROLL_FOR (v, SCORE_VECTORS)
+                        acc[i][v] = v_fma(v_set1(q[i][d]), k[v], acc[i][v]);
+            }
+            UNROLL_FOR (v, SCORE_VECTORS) {
+                size_t lanes = (size_t)v * V_LANES;
+                vf scale = format != KV_Q8_0 ? v_set1(1)
+                                             : cached_scales(keys, tile->dim_k, d0, within + lanes);
+                UNROLL_FOR (i, nq) {
+                    float *s = &scores[i][start + lanes];
+                    if (format == KV_Q8_0)
+                        acc[i][v] = v_fma(acc[i][v], scale, d0 == 0 ? v_zero() : v_load(s));
+                    v_store(s, acc[i][v]);
+                }
+            }
         }
-        UNROLL_FOR (i, nq)
-            UNROLL_FOR (v, SCORE_VECTORS)
-                v_store(&scores[i][start + (size_t)v * V_LANES],
-                        v_mul(acc[i][v], v_set1(tile->scale)));
     }
+}
+
+/* adjust() - what comes between the product and the softmax for query i: scale, soft cap, linear
+ * bias; and positions before its first one weigh nothing. */
+INLINE void adjust(const struct attention_tile *tile, uint32_t i, uint32_t first, float *scores)
+{
+    uint32_t n = tile->n_valid[i];
+    for (size_t p = first; p < n; p += V_LANES) {
+        vf s = v_mul(v_load(scores + p), v_set1(tile->scale));
+        v_store(scores + p, tile->softcap != 0 ? v_softcap(s, tile->softcap) : s);
+    }
+    if (tile->slope[i] != 0)
+        for (uint32_t p = first; p < n; p++)
+            scores[p] -= tile->slope[i] * (float)(tile->distance[i] - (int32_t)p);
+    for (uint32_t p = first; p < tile->first[i]; p++) scores[p] = -INFINITY;
 }
 
 /* How one tile joins what came before: acc = acc * old + tile * fresh. */
@@ -56,23 +128,21 @@ struct join {
     float old, fresh;
 };
 
-/* adjust() - what comes between the product and the softmax for query i: soft cap, linear bias; and
- * positions before its first one weigh nothing. */
-INLINE void adjust(const struct attention_tile *tile, int i, uint32_t first, float *scores)
+/* join_sums() - a maximum and the sum over it join query i's. */
+static inline struct join join_sums(struct attention_queries *queries, uint32_t i, float max,
+                                    float sum)
 {
-    uint32_t n = tile->n_valid[i];
-    if (tile->softcap != 0)
-        for (size_t p = first; p < n; p += V_LANES)
-            v_store(scores + p, v_softcap(v_load(scores + p), tile->softcap));
-    if (tile->slope[i] != 0)
-        for (uint32_t p = first; p < n; p++)
-            scores[p] -= tile->slope[i] * (float)(tile->distance[i] - (int32_t)p);
-    for (uint32_t p = first; p < tile->first[i]; p++) scores[p] = -INFINITY;
+    float both = max > queries->max[i] ? max : queries->max[i];
+    struct join join = {.old = v_first(v_exp(v_set1(queries->max[i] - both))),
+                        .fresh = v_first(v_exp(v_set1(max - both)))};
+    queries->max[i] = both;
+    queries->sum[i] = queries->sum[i] * join.old + sum * join.fresh;
+    return join;
 }
 
 /* soften() - scores [first, n) of one query to exp(score - maximum), in place; maximum and sum join
  * the query's. */
-static inline struct join soften(struct attention_queries *queries, int i, uint32_t first,
+static inline struct join soften(struct attention_queries *queries, uint32_t i, uint32_t first,
                                  uint32_t n, float *scores)
 {
     vf highest = v_set1(-INFINITY), total = v_zero();
@@ -87,60 +157,61 @@ static inline struct join soften(struct attention_queries *queries, int i, uint3
         v_store(scores + p, e);
         total = v_add(total, v_first_n(e, some, v_zero()));
     }
-    float both = max > queries->max[i] ? max : queries->max[i];
-    struct join join = {.old = v_first(v_exp(v_set1(queries->max[i] - both))),
-                        .fresh = v_first(v_exp(v_set1(max - both)))};
-    queries->max[i] = both;
-    queries->sum[i] = queries->sum[i] * join.old + v_fold_add(total) * join.fresh;
-    return join;
+    return join_sums(queries, i, max, v_fold_add(total));
 }
 
-/* values_of() - where position p of the tile has its values. */
-INLINE const uint8_t *values_of(const struct attention_tile *tile, uint32_t p, size_t value_bytes)
-{
-    return tile->block[p / KV_BLOCK_POSITIONS] +
-           (tile->dim_k * KV_BLOCK_POSITIONS + p % KV_BLOCK_POSITIONS * tile->dim_v) * value_bytes;
-}
+/* ---- values ---- */
 
-/* weigh_some() - positions [from, to) for query i alone. */
-INLINE void weigh_some(const struct attention_tile *tile, int vectors, uint32_t from, uint32_t to,
-                       size_t d, size_t value_bytes, load_cached_fn *load, const float *scores,
-                       vf acc[ATTEND_VECTORS])
-{
-    for (uint32_t p = from; p < to; p++)
-        UNROLL_FOR (v, vectors)
-            acc[v] =
-                v_fma(v_set1(scores[p]),
-                      load(values_of(tile, p, value_bytes), d + (size_t)v * V_LANES), acc[v]);
-}
+/* Vectors of value dimensions from d on, all of them whole. */
+struct slice {
+    size_t d;
+    int vectors;
+};
 
-/* weigh() - vectors of value dimensions from d on, all of them whole. Positions that every query
- * sees are read once for all; what comes before and after is each query's own. */
-INLINE void weigh(const struct attention_queries *queries, const struct attention_tile *tile,
-                  int nq, int vectors, size_t d, size_t value_bytes, load_cached_fn *load,
-                  float scores[][ATTENTION_TILE], const struct join *join)
+/* weigh_run() - positions [from, to) for queries [i, i + nq). */
+INLINE void weigh_run(enum kv_format format, const struct few *few, struct slice s, int i, int nq,
+                      uint32_t from, uint32_t to, float e[][ATTENTION_TILE],
+                      vf acc[][ATTEND_VECTORS])
 {
-    uint32_t to = tile->n_valid[0], from = 0;
-    UNROLL_FOR (i, nq) from = tile->first[i] > from ? tile->first[i] : from;
-    if (from > to) from = to;
-    vf acc[ATTENTION_QUERIES][ATTEND_VECTORS];
-    UNROLL_FOR (i, nq)
-        UNROLL_FOR (v, vectors) acc[i][v] = v_zero();
-    UNROLL_FOR (i, nq)
-        weigh_some(tile, vectors, tile->first[i], from, d, value_bytes, load, scores[i], acc[i]);
-    for (uint32_t p = from; p < to; p++) {
-        const uint8_t *values = values_of(tile, p, value_bytes);
-        vf value[ATTEND_VECTORS];
-        UNROLL_FOR (v, vectors) value[v] = load(values, d + (size_t)v * V_LANES);
-        UNROLL_FOR (i, nq)
-            UNROLL_FOR (v, vectors) acc[i][v] = v_fma(v_set1(scores[i][p]), value[v], acc[i][v]);
+    const struct attention_tile *tile = few->tile;
+    size_t row = tile->dim_v * cached_bytes(format);
+    for (uint32_t p = from; p < to;) {
+        uint32_t block = p / KV_BLOCK_POSITIONS, next = (block + 1) * KV_BLOCK_POSITIONS;
+        const uint8_t *values = values_of(format, tile, block);
+        ptrdiff_t ahead = tile->ahead[block] != NULL ? tile->ahead[block] - tile->block[block] : 0;
+        values += p % KV_BLOCK_POSITIONS * row + s.d * cached_bytes(format);
+        for (next = next < to ? next : to; p < next; p++, values += row) {
+            vf value[ATTEND_VECTORS];
+            UNROLL_FOR (v, s.vectors) value[v] = cached(format, values, (size_t)v * V_LANES);
+            come_near(format, s.vectors, values + ahead);
+            UNROLL_FOR (k, nq)
+                UNROLL_FOR (v, s.vectors)
+                    acc[i + k][v] = v_fma(v_set1(e[i + k][p]), value[v], acc[i + k][v]);
+        }
     }
+}
+
+/* weigh() - positions that every query sees are read once for all; what comes before and after is
+ * each query's own. */
+INLINE void weigh(enum kv_format format, const struct few *few, struct slice s, int nq,
+                  float e[][ATTENTION_TILE], const struct join *join)
+{
+    const uint32_t *first = few->first_of, *end = few->end_of;
+    uint32_t to = end[0], from = 0;
+    UNROLL_FOR (i, nq) from = first[i] > from ? first[i] : from;
+    if (from > to) from = to;
+    vf acc[ATTEND_QUERIES][ATTEND_VECTORS];
+    UNROLL_FOR (i, nq)
+        UNROLL_FOR (v, s.vectors) acc[i][v] = v_zero();
+    UNROLL_FOR (i, nq)
+        if (first[i] < from) weigh_run(format, few, s, i, 1, first[i], from, e, acc);
+    weigh_run(format, few, s, 0, nq, from, to, e, acc);
     UNROLL_FOR (i, nq) {
-        if (tile->n_valid[i] == 0) continue;
-        uint32_t rest = tile->first[i] > to ? tile->first[i] : to;
-        weigh_some(tile, vectors, rest, tile->n_valid[i], d, value_bytes, load, scores[i], acc[i]);
-        UNROLL_FOR (v, vectors) {
-            float *out = queries->acc[i] + d + (size_t)v * V_LANES;
+        if (end[i] == 0) continue;
+        uint32_t rest = first[i] > to ? first[i] : to;
+        if (rest < end[i]) weigh_run(format, few, s, i, 1, rest, end[i], e, acc);
+        UNROLL_FOR (v, s.vectors) {
+            float *out = few->acc[i] + s.d + (size_t)v * V_LANES;
             vf before = v_mul(v_load(out), v_set1(join[i].old));
             v_store(out, v_fma(acc[i][v], v_set1(join[i].fresh), before));
         }
@@ -149,97 +220,158 @@ INLINE void weigh(const struct attention_queries *queries, const struct attentio
 
 /* weigh_tail() - the last dim_v % V_LANES dimensions, copied out so that no load passes the end of
  * a row. */
-INLINE void weigh_tail(const struct attention_queries *queries, const struct attention_tile *tile,
-                       int nq, size_t d, size_t value_bytes, load_cached_fn *load,
-                       float scores[][ATTENTION_TILE], const struct join *join)
+INLINE void weigh_tail(enum kv_format format, const struct few *few, size_t d, int nq,
+                       float e[][ATTENTION_TILE], const struct join *join)
 {
-    size_t n = tile->dim_v - d;
+    const struct attention_tile *tile = few->tile;
+    size_t n = tile->dim_v - d, bytes = cached_bytes(format);
     for (int i = 0; i < nq; i++) {
-        if (tile->n_valid[i] == 0) continue;
+        if (few->end_of[i] == 0) continue;
         vf acc = v_zero();
-        for (uint32_t p = tile->first[i]; p < tile->n_valid[i]; p++) {
+        for (uint32_t p = few->first_of[i]; p < few->end_of[i]; p++) {
+            const uint8_t *values = values_of(format, tile, p / KV_BLOCK_POSITIONS);
             uint8_t padded[V_LANES * sizeof(float)] __attribute__((aligned(4))) = {0};
-            memcpy(padded, values_of(tile, p, value_bytes) + d * value_bytes, n * value_bytes);
-            acc = v_fma(v_set1(scores[i][p]), load(padded, 0), acc);
+            memcpy(padded, values + (p % KV_BLOCK_POSITIONS * tile->dim_v + d) * bytes, n * bytes);
+            acc = v_fma(v_set1(e[i][p]), cached(format, padded, 0), acc);
         }
-        vf before = v_mul(v_load_n(queries->acc[i] + d, n), v_set1(join[i].old));
-        v_store_n(queries->acc[i] + d, v_fma(acc, v_set1(join[i].fresh), before), n);
+        vf before = v_mul(v_load_n(few->acc[i] + d, n), v_set1(join[i].old));
+        v_store_n(few->acc[i] + d, v_fma(acc, v_set1(join[i].fresh), before), n);
     }
 }
 
-/* weigh_keys() - values that are the front of the keys: a lane is a position, positions [first, end)
- * are those that any query sees, and the lanes of a dimension are folded at the end. */
-INLINE void weigh_keys(const struct attention_queries *queries, const struct attention_tile *tile,
-                       int nq, uint32_t first, uint32_t end, load_cached_fn *load,
-                       float scores[][ATTENTION_TILE], const struct join *join)
+/* weigh_key() - dimension d of values that are the front of the keys: a lane is a position, and the
+ * lanes are folded at the end. Vectors of which every query sees all lanes need no mask. */
+INLINE void weigh_key(enum kv_format format, const struct few *few, size_t d, int nq,
+                      float e[][ATTENTION_TILE], const struct join *join)
 {
-    for (size_t d = 0; d < tile->dim_v; d++) {
-        vf acc[ATTENTION_QUERIES];
-        UNROLL_FOR (i, nq) acc[i] = v_zero();
-        for (uint32_t p = first; p < end; p += V_LANES) {
-            vf key = load(tile->block[p / KV_BLOCK_POSITIONS],
-                          d * KV_BLOCK_POSITIONS + p % KV_BLOCK_POSITIONS);
-            UNROLL_FOR (i, nq) {
-                uint32_t left = tile->n_valid[i] > p ? tile->n_valid[i] - p : 0;
-                size_t some = left < V_LANES ? left : V_LANES;
-                acc[i] = v_fma(v_first_n(v_load(&scores[i][p]), some, v_zero()),
-                               v_first_n(key, some, v_zero()), acc[i]);
-            }
+    vf acc[ATTEND_QUERIES];
+    UNROLL_FOR (i, nq) acc[i] = v_zero();
+    for (uint32_t p = few->first; p < few->end; p += V_LANES) {
+        vf key = cached(format, few->tile->block[p / KV_BLOCK_POSITIONS],
+                        d * KV_BLOCK_POSITIONS + p % KV_BLOCK_POSITIONS);
+        if (p + V_LANES <= few->end_of[0]) {
+            UNROLL_FOR (i, nq) acc[i] = v_fma(v_load(&e[i][p]), key, acc[i]);
+            continue;
         }
-        UNROLL_FOR (i, nq)
-            if (tile->n_valid[i] > 0)
-                queries->acc[i][d] =
-                    queries->acc[i][d] * join[i].old + v_fold_add(acc[i]) * join[i].fresh;
+        UNROLL_FOR (i, nq) {
+            uint32_t left = few->end_of[i] > p ? few->end_of[i] - p : 0;
+            size_t some = left < V_LANES ? left : V_LANES;
+            acc[i] = v_fma(v_first_n(v_load(&e[i][p]), some, v_zero()),
+                           v_first_n(key, some, v_zero()), acc[i]);
+        }
     }
+    UNROLL_FOR (i, nq)
+        if (few->end_of[i] > 0)
+            few->acc[i][d] =
+                __builtin_fmaf(v_fold_add(acc[i]), join[i].fresh, few->acc[i][d] * join[i].old);
 }
 
-INLINE void attention(struct attention_queries *queries, const struct attention_tile *tile, int nq,
-                      size_t value_bytes, load_cached_fn *load)
+/* weigh_dims() - value dimensions [d, end). */
+INLINE void weigh_dims(enum kv_format format, const struct few *few, size_t d, size_t end, int nq,
+                       float e[][ATTENTION_TILE], const struct join *join)
 {
-    float scores[ATTENTION_QUERIES][ATTENTION_TILE];
-    struct join join[ATTENTION_QUERIES] = {{0}};
-    uint32_t first = ATTENTION_TILE, end = 0; /* of what any query sees */
-    for (int i = 0; i < nq; i++) {
-        if (tile->n_valid[i] > end) end = tile->n_valid[i];
-        if (tile->n_valid[i] > 0 && tile->first[i] < first) first = tile->first[i];
-    }
-    uint32_t block = first / KV_BLOCK_POSITIONS * KV_BLOCK_POSITIONS;
-    score(queries, tile, nq, block, end, load, scores);
-    for (int i = 0; i < nq; i++) {
-        if (tile->n_valid[i] == 0) continue;
-        adjust(tile, i, block, scores[i]);
-        join[i] = soften(queries, i, block, tile->n_valid[i], scores[i]);
-    }
-    if (tile->values_in_keys) {
-        weigh_keys(queries, tile, nq, block, end, load, scores, join);
+    const int most = nq > 4 ? ATTEND_VECTORS / 2 : ATTEND_VECTORS;
+    if (few->tile->values_in_keys) {
+        for (; d < end; d++) weigh_key(format, few, d, nq, e, join);
         return;
     }
-    size_t d = 0;
-    for (; d + ATTEND_VECTORS * V_LANES <= tile->dim_v; d += ATTEND_VECTORS * V_LANES)
-        weigh(queries, tile, nq, ATTEND_VECTORS, d, value_bytes, load, scores, join);
-    for (; d + V_LANES <= tile->dim_v; d += V_LANES)
-        weigh(queries, tile, nq, 1, d, value_bytes, load, scores, join);
-    if (d < tile->dim_v) weigh_tail(queries, tile, nq, d, value_bytes, load, scores, join);
+    for (; d + (size_t)most * V_LANES <= end; d += (size_t)most * V_LANES)
+        weigh(format, few, (struct slice){d, most}, nq, e, join);
+    for (; d + V_LANES <= end; d += V_LANES) weigh(format, few, (struct slice){d, 1}, nq, e, join);
+    if (d < end) weigh_tail(format, few, d, nq, e, join);
 }
 
-#define DEFINE_ATTENTION(format, bytes)                                                            \
-    KERNEL_ATTENTION(KERNEL_NAME(attention_##format))                                              \
-    {                                                                                              \
-        switch (queries->n) {                                                                      \
-        case 1:                                                                                    \
-            attention(queries, tile, 1, bytes, cached_##format);                                   \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            attention(queries, tile, 2, bytes, cached_##format);                                   \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            attention(queries, tile, 3, bytes, cached_##format);                                   \
-            break;                                                                                 \
-        default:                                                                                   \
-            attention(queries, tile, 4, bytes, cached_##format);                                   \
-            break;                                                                                 \
-        }                                                                                          \
+/* weigh_scaled() - where the cache has scales, a position's scale goes to its weight first. */
+INLINE void weigh_scaled(const struct few *few, int nq, float e[][ATTENTION_TILE],
+                         const struct join *join)
+{
+    const struct attention_tile *tile = few->tile;
+    size_t row = tile->values_in_keys ? tile->dim_k : tile->dim_v;
+    float scaled[ATTEND_QUERIES][ATTENTION_TILE];
+    for (size_t d = 0; d < tile->dim_v; d += QUANT_BLOCK) {
+        for (uint32_t p = few->first; p < few->end; p += V_LANES) {
+            const uint8_t *values = values_of(KV_Q8_0, tile, p / KV_BLOCK_POSITIONS);
+            vf scale = cached_scales(values, row, d, p % KV_BLOCK_POSITIONS);
+            UNROLL_FOR (i, nq) v_store(&scaled[i][p], v_mul(v_load(&e[i][p]), scale));
+        }
+        size_t end = tile->dim_v - d < QUANT_BLOCK ? tile->dim_v : d + QUANT_BLOCK;
+        weigh_dims(KV_Q8_0, few, d, end, nq, scaled, join);
     }
+}
 
-DEFINE_ATTENTION(f16, 2)
-DEFINE_ATTENTION(f32, 4)
+/* ---- all together ---- */
+
+/* attention() - queries [from, from + nq). */
+INLINE void attention(enum kv_format format, struct attention_queries *queries,
+                      const struct attention_tile *tile, uint32_t from, int nq)
+{
+    float scores[ATTEND_QUERIES][ATTENTION_TILE];
+    struct join join[ATTEND_QUERIES] = {{0}};
+    struct few few = {.tile = tile,
+                      .q = queries->q + from,
+                      .acc = queries->acc + from,
+                      .first_of = tile->first + from,
+                      .end_of = tile->n_valid + from,
+                      .first = ATTENTION_TILE};
+    for (int i = 0; i < nq; i++) {
+        if (few.end_of[i] > few.end) few.end = few.end_of[i];
+        if (few.end_of[i] > 0 && few.first_of[i] < few.first) few.first = few.first_of[i];
+    }
+    if (few.end == 0) return;
+    few.first = few.first / KV_BLOCK_POSITIONS * KV_BLOCK_POSITIONS;
+    score(format, &few, nq, scores);
+    for (int i = 0; i < nq; i++) {
+        if (few.end_of[i] == 0) continue;
+        adjust(tile, from + (uint32_t)i, few.first, scores[i]);
+        join[i] = soften(queries, from + (uint32_t)i, few.first, few.end_of[i], scores[i]);
+    }
+    if (format == KV_Q8_0)
+        weigh_scaled(&few, nq, scores, join);
+    else
+        weigh_dims(format, &few, 0, tile->dim_v, nq, scores, join);
+}
+
+INLINE void attention_by_few(enum kv_format format, struct attention_queries *queries,
+                             const struct attention_tile *tile)
+{
+    uint32_t i = 0, n = queries->n;
+    for (; i + ATTEND_QUERIES <= n; i += ATTEND_QUERIES)
+        attention(format, queries, tile, i, ATTEND_QUERIES);
+    if (i + 4 <= n) attention(format, queries, tile, i, 4), i += 4;
+    if (i + 2 <= n) attention(format, queries, tile, i, 2), i += 2;
+    if (i < n) attention(format, queries, tile, i, 1);
+}
+
+KERNEL_ATTENTION(KERNEL_NAME(attention_f16))
+{
+    attention_by_few(KV_F16, queries, tile);
+}
+
+KERNEL_ATTENTION(KERNEL_NAME(attention_f32))
+{
+    attention_by_few(KV_F32, queries, tile);
+}
+
+KERNEL_ATTENTION(KERNEL_NAME(attention_q8_0))
+{
+    attention_by_few(KV_Q8_0, queries, tile);
+}
+
+KERNEL_ATTENTION_JOIN(KERNEL_NAME(attention_join))
+{
+    for (uint32_t i = 0; i < whole->n; i++) {
+        if (part->sum[i] == 0) continue;
+        struct join join = join_sums(whole, i, part->max[i], part->sum[i]);
+        float *out = whole->acc[i];
+        const float *in = part->acc[i];
+        size_t d = 0;
+        for (; d + V_LANES <= dim_v; d += V_LANES) {
+            vf before = v_mul(v_load(out + d), v_set1(join.old));
+            v_store(out + d, v_fma(v_load(in + d), v_set1(join.fresh), before));
+        }
+        if (d == dim_v) continue;
+        vf before = v_mul(v_load_n(out + d, dim_v - d), v_set1(join.old));
+        vf more = v_load_n(in + d, dim_v - d);
+        v_store_n(out + d, v_fma(more, v_set1(join.fresh), before), dim_v - d);
+    }
+}

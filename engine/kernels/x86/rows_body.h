@@ -114,10 +114,12 @@ KERNEL_SOFTCAP(KERNEL_NAME(softcap))
 
 KERNEL_STORE(KERNEL_NAME(store_f16))
 {
+    size_t first = across ? at : at * n, step = across ? KV_BLOCK_POSITIONS : 1;
     for (size_t i = 0; i < n; i += V_LANES) {
         size_t some = n - i < V_LANES ? n - i : V_LANES;
         uint16_t halves[V_LANES];
         v_to_f16(halves, some < V_LANES ? v_load_n(src + i, some) : v_load(src + i));
-        for (size_t l = 0; l < some; l++) memcpy(dst + 2 * (i + l) * step, &halves[l], 2);
+        for (size_t l = 0; l < some; l++)
+            memcpy(block + 2 * (first + (i + l) * step), &halves[l], 2);
     }
 }

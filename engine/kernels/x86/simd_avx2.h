@@ -20,7 +20,8 @@ enum {
     BLOCK_ROWS = 3,
     BLOCK_PANELS = 1,
     BLOCK_PANELS_ALONE = 2,
-    ATTEND_VECTORS = 2, /* vectors of value dimensions at once */
+    ATTEND_QUERIES = 4, /* queries that walk a tile in registers */
+    ATTEND_VECTORS = 2, /* vectors of value dimensions at once, of up to 4 queries */
 };
 
 typedef __m256 vf;

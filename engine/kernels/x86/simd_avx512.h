@@ -20,7 +20,8 @@ enum {
     BLOCK_ROWS = 5,
     BLOCK_PANELS = 2,
     BLOCK_PANELS_ALONE = 4,
-    ATTEND_VECTORS = 4, /* vectors of value dimensions at once */
+    ATTEND_QUERIES = 8, /* queries that walk a tile in registers */
+    ATTEND_VECTORS = 4, /* vectors of value dimensions at once, of up to 4 queries */
 };
 
 typedef __m512 vf;
