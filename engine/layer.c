@@ -77,7 +77,6 @@ void layer_forward(const struct pass *p, struct team *t, uint32_t layer)
     const struct buffers *b = p->buffers;
     bool parallel = is_parallel(p, layer);
     struct input for_feed;
-    t->layer = layer;
 
     if (parallel)
         for_feed = read_rows(p, t, layer, pick_norm(p, layer, &ffn, &attn), b->kept, false);

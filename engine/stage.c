@@ -321,8 +321,10 @@ static void score_rows(const struct stage *st, const struct pass *p, struct team
     scale_scores(p, t, out);
 }
 
-static void report_layer(const struct stage *st, const struct team *t, uint32_t layer)
+/* report_layer() - what is at work from now on; a layer, or as layer n_layer the output head. */
+static void report_layer(const struct stage *st, struct team *t, uint32_t layer)
 {
+    t->layer = layer;
     if (!st->config.progress_layers || st->config.progress == NULL || t->id != 0) return;
     st->config.progress(st->config.progress_ctx, layer, 0, 0);
 }
