@@ -181,12 +181,12 @@ resumed() {
 }
 
 # Slurm looks at the clock every 30 s, so the signal comes 5 to 35 s after the start; the work takes a minute.
-export TANDEM_TEST_FAULT=decode:60
+export TANDEM_TEST_FAULT=compute:30
 sbatch='--time 1 --signal B:USR1@55'
 submit "a job of a minute" generate-batch.sbatch "$demo_model" in.jsonl limit.jsonl --slots 2 --grace 1
 resumed "cut by its time limit" limit.jsonl
 
-export TANDEM_TEST_FAULT=decode:20
+export TANDEM_TEST_FAULT=compute:10
 sbatch=--export=ALL,LAUNCHER=mpirun
 submit "a job with mpirun" generate-batch.sbatch "$demo_model" in.jsonl mpirun.jsonl --slots 2 --grace 1
 wait_for 30 lines_are mpirun.jsonl 4
