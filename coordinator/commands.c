@@ -79,7 +79,9 @@ static const struct command commands[] = {
             "between neighbours. Before it loads, it measures what tandem probe measures, and says "
             "beside each test what tandem plan makes of that (predicted). A hop's latency counts "
             "from the frame being handed to the link until the next rank, which waited for it, has "
-            "it.\n"
+            "it. With --wire bf16 or q8_0 it also sends up to 64 random tokens twice along the "
+            "line, narrow and in f32, and says how far the scores are apart (rms, as a share of "
+            "the spread of those in f32) and at how many positions another token comes first.\n"
             "--kernels measures no model: each kernel by itself, for every instruction set of this "
             "CPU, on one thread, beside what the core reads and multiplies at best, and beside "
             "OpenBLAS.",

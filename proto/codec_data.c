@@ -118,6 +118,7 @@ TO_WIRE(batch)
     w->id = b->id;
     w->release_before = b->release_before;
     w->idle_ns = b->idle_ns;
+    w->as_f32 = b->as_f32;
     GIVE(w, token, (uint32_t *)rows->token, rows->n_rows);
     GIVE(w, seq, (uint32_t *)rows->seq, rows->n_rows);
     GIVE(w, pos, (uint32_t *)rows->pos, rows->n_rows);
@@ -271,10 +272,13 @@ FROM_WIRE(batch)
 {
     const Wire__Batch *w = wire;
     struct msg_batch *b = &m->u.batch;
-    *b =
-        (struct msg_batch){.id = w->id, .release_before = w->release_before, .idle_ns = w->idle_ns};
+    *b = (struct msg_batch){.id = w->id,
+                            .release_before = w->release_before,
+                            .idle_ns = w->idle_ns,
+                            .as_f32 = w->as_f32};
     TRY(check_number("BATCH.id", w->id, 1, UINT64_MAX, err));
     TRY(check_number("BATCH.release_before", w->release_before, 0, w->id, err));
+    TRY(check_number("BATCH.as_f32", w->as_f32, 0, 1, err));
     TRY(rows_from_wire(w, &b->batch, err));
     TRY(commands_from_wire(&c->in, w, &b->batch, err));
 

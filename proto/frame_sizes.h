@@ -32,11 +32,22 @@ static inline uint32_t frame_raw_rows_max(uint32_t wanted_max, uint32_t n_vocab)
     return rows > 0 ? rows : 1;
 }
 
+/* frame_f32_rows_max() - rows of n_embd values that may travel as floats (BATCH.as_f32) where the
+ * frames are made for rows_max in another form: what takes as many bytes, 1 .. rows_max. */
+static inline uint32_t frame_f32_rows_max(uint32_t rows_max, uint32_t n_embd, enum wire_format wire)
+{
+    uint64_t rows = rows_max * wire_row_bytes(wire, n_embd) / wire_row_bytes(WIRE_F32, n_embd);
+    if (rows > rows_max) rows = rows_max; /* a scale and a value take more than a float */
+    return rows > 0 ? (uint32_t)rows : 1;
+}
+
 /* frame_batch_bytes_max() - a BATCH with rows of n_embd values (0 on the first hop). */
 static inline size_t frame_batch_bytes_max(uint32_t rows_max, uint32_t n_embd,
                                            enum wire_format wire)
 {
-    return frame_total_bytes(BATCH_HEAD_MAX, rows_max * wire_row_bytes(wire, n_embd));
+    const uint64_t all = rows_max * wire_row_bytes(wire, n_embd);
+    const uint64_t one = wire_row_bytes(WIRE_F32, n_embd);
+    return frame_total_bytes(BATCH_HEAD_MAX, all > one ? all : one);
 }
 
 /* frame_result_head_max() - per pair at most 5 + 4 bytes, per head at most 64, per asked id 4. */

@@ -214,6 +214,7 @@ struct msg_batch {
     uint64_t id;             /* 1, 2, 3 … */
     uint64_t release_before; /* score rows of batches with smaller ids are no longer needed */
     uint64_t idle_ns;        /* how long the line had no request before this batch; 0 while it is at work */
+    uint32_t as_f32;         /* 0 or 1: its rows travel as floats, whatever LOAD.wire_format says */
     struct batch batch;
     const struct score_need *needs; /* [batch.n_wanted] */
     const struct msg_fetch *fetches;

@@ -105,6 +105,12 @@ uint64_t exec_bytes(const struct exec *x)
     return x->bytes;
 }
 
+/* form_of() - how the rows of b travel. */
+static enum wire_format form_of(const struct exec *x, const struct msg_batch *b)
+{
+    return b->as_f32 != 0 ? WIRE_F32 : x->config.wire;
+}
+
 static int check_limits(const struct exec *x, const struct msg_batch *b,
                         const struct frame_view *view, struct err *err)
 {
@@ -116,7 +122,7 @@ static int check_limits(const struct exec *x, const struct msg_batch *b,
           lim->wanted_max, lim->credits);
     uint64_t want = view->row_bytes == 0 && view->rows == NULL
                         ? 0
-                        : b->batch.n_rows * wire_row_bytes(x->config.wire, x->config.n_embd);
+                        : b->batch.n_rows * wire_row_bytes(form_of(x, b), x->config.n_embd);
     CHECK(view->row_bytes == want, err, ERR_PEER, "batch %llu came with %llu bytes of rows, want %llu",
           (unsigned long long)b->id, (unsigned long long)view->row_bytes, (unsigned long long)want);
     return ERR_NONE;
@@ -192,11 +198,14 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
     return codec_pack(x->config.codec, &m, 0, x->config.n_vocab, out, capacity, len, err);
 }
 
-/* rows_of() - the rows that came in, as floats; NULL on the first stage. */
+/* rows_of() - the rows that came in, as floats; NULL on the first stage. Rows that come there all
+ * the same are the stage's to refuse. */
 static const float *rows_of(struct exec *x, const struct msg_batch *b, const struct frame_view *view)
 {
-    if (view->rows == NULL || x->rows_in == NULL) return (const float *)(const void *)view->rows;
-    wire_rows_decode(x->config.wire, view->rows, b->batch.n_rows, x->config.n_embd, x->rows_in);
+    const enum wire_format form = form_of(x, b);
+    if (view->rows == NULL || form == WIRE_F32 || x->rows_in == NULL)
+        return (const float *)(const void *)view->rows;
+    wire_rows_decode(form, view->rows, b->batch.n_rows, x->config.n_embd, x->rows_in);
     return x->rows_in;
 }
 
@@ -207,16 +216,17 @@ int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_vie
     const float *in = rows_of(x, b, view);
     if (x->config.is_last) return finish_line(x, b, in, out, capacity, len, err);
 
-    uint64_t row_bytes = b->batch.n_rows * wire_row_bytes(x->config.wire, x->config.n_embd);
+    const enum wire_format form = form_of(x, b);
+    uint64_t row_bytes = b->batch.n_rows * wire_row_bytes(form, x->config.n_embd);
     *len = frame_total_bytes(view->head_bytes, row_bytes);
     CHECK(*len <= capacity, err, ERR_PEER, "batch %llu needs a frame of %zu bytes, the line's limit is %zu",
           (unsigned long long)b->id, *len, capacity);
     memcpy(out + FRAME_HEADER_BYTES, view->head, view->head_bytes);
     frame_write_header(out, MESSAGE_BATCH, view->head_bytes, row_bytes);
     uint8_t *wire = frame_rows(out, view->head_bytes);
-    float *rows = x->rows_out != NULL ? x->rows_out : (float *)(void *)wire;
+    float *rows = form != WIRE_F32 ? x->rows_out : (float *)(void *)wire;
     TRY(stage_forward(x->config.stage, &b->batch, in, rows, err));
-    if (x->rows_out != NULL)
-        wire_rows_encode(x->config.wire, rows, b->batch.n_rows, x->config.n_embd, wire);
+    if (form != WIRE_F32)
+        wire_rows_encode(form, rows, b->batch.n_rows, x->config.n_embd, wire);
     return ERR_NONE;
 }

@@ -2,8 +2,9 @@
  * machines could do at best.
  *
  * The tests run one after the other on one line, each several times behind a warm-up. Then, still
- * on that line, the limits are measured. Stations before: line_session. Stations after:
- * bench_collect (the line's numbers), bench_report (what is written). */
+ * on that line, what --wire changes and the limits are measured. Stations before: line_session.
+ * Stations after: wire_change, bench_collect (the line's numbers), bench_report (what is written).
+ */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/bench_collect.h"
@@ -11,6 +12,7 @@
 #include "coordinator/front/kernel_report.h"
 #include "coordinator/front/line_session.h"
 #include "coordinator/front/output.h"
+#include "coordinator/front/wire_change.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -40,6 +42,7 @@ struct bench {
     double *tok_s;            /* [repeat] */
     double *ttft_s;           /* [repeat][the most seqs] */
     struct bench_span *spans; /* [n_runs] */
+    struct bench_wire wire;
     struct bench_results results;
 };
 
@@ -102,15 +105,22 @@ static int read_lists(struct bench *b, struct err *err)
     return ERR_NONE;
 }
 
+/* longest_test() - in tokens; one position more is taken. */
+static uint32_t longest_test(const struct bench *b)
+{
+    const uint32_t pp = most_of(&b->pp), tg = most_of(&b->tg);
+    return pp > tg ? pp : tg;
+}
+
 /* check_context() - the longest sequence fits. */
 static int check_context(const struct bench *b, uint32_t *n_ctx, struct err *err)
 {
-    const uint32_t pp = most_of(&b->pp), tg = most_of(&b->tg), longest = pp > tg ? pp : tg;
+    const uint32_t longest = longest_test(b);
     *n_ctx = session_context(&b->session, (uint64_t)longest + 1);
     CHECK(*n_ctx > longest, err, ERR_CAPACITY,
           "%s %u and a token more need %u positions and the context holds %u: measure less, or "
           "raise --ctx (the model was trained for %u)",
-          pp > tg ? "--pp" : "--tg", longest, longest + 1, *n_ctx,
+          longest == most_of(&b->pp) ? "--pp" : "--tg", longest, longest + 1, *n_ctx,
           b->session.model->hp.n_ctx_train);
     return ERR_NONE;
 }
@@ -160,13 +170,18 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* fill_prompt() - with what nobody has seen yet. */
+static void fill_prompt(struct bench *b, int32_t *prompt, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        prompt[i] = (int32_t)(next_random(&b->random) % b->session.model->hp.n_vocab);
+}
+
 /* submit() - a prompt that nobody has seen yet; no token ends the sequence. */
 static int submit(struct bench *b, uint32_t n_prompt, uint32_t n_tokens, uint32_t *request,
                   struct err *err)
 {
-    const uint32_t n_vocab = b->session.model->hp.n_vocab;
-    for (uint32_t i = 0; i < n_prompt; i++)
-        b->prompt[i] = (int32_t)(next_random(&b->random) % n_vocab);
+    fill_prompt(b, b->prompt, n_prompt);
     const struct line_request r = {.prompt = b->prompt,
                                    .n_prompt = n_prompt,
                                    .sampling = sampling_default(),
@@ -275,6 +290,20 @@ static int run_tests(struct bench *b, struct err *err)
     return ERR_NONE;
 }
 
+/* measure_wire() - with as long a prompt as the tests have made sure that it fits. */
+static int measure_wire(struct bench *b, struct err *err)
+{
+    int32_t prompt[WIRE_CHANGE_POSITIONS];
+    const struct session *s = &b->session;
+    const uint32_t longest = longest_test(b);
+    const uint32_t n = longest < WIRE_CHANGE_POSITIONS ? longest : WIRE_CHANGE_POSITIONS;
+    fill_prompt(b, prompt, n);
+    b->results.wire = &b->wire;
+    b->results.n_wire = 1;
+    return wire_change_measure(&b->wire, s->line, s->model, (enum wire_format)s->settings->wire,
+                               prompt, n, err);
+}
+
 static int close_file(FILE **file, const char *path, struct err *err)
 {
     if (*file == NULL) return ERR_NONE;
@@ -317,7 +346,8 @@ static int run(struct bench *b, const struct settings *settings, const struct li
     TRY(session_start(s, n_ctx, most_of(&b->seqs), err));
     TRY(run_tests(b, err));
     predict(b);
-    TRY(bench_collect_limits(&b->results, s->line, s->model, err));
+    TRY(measure_wire(b, err));
+    TRY(bench_collect_limits(&b->results, s->line, s->model, b->spans, err));
     TRY(session_finish(s, err));
     b->results.version = TANDEM_VERSION;
     b->results.model = settings->model;

@@ -114,11 +114,18 @@ static int collect_raw(struct bench_results *r, struct line *ln, const struct li
     return rc;
 }
 
-static int collect_hops(struct bench_results *r, struct line *ln, struct err *err)
+/* last_batch() - of the runs. */
+static uint64_t last_batch(const struct bench_results *r, const struct bench_span *spans)
+{
+    return spans[r->n_runs - 1].last;
+}
+
+static int collect_hops(struct bench_results *r, struct line *ln, const struct bench_span *spans,
+                        struct err *err)
 {
     struct line_stats_size *sizes;
     uint32_t n;
-    TRY(line_stats_read_sizes(&sizes, &n, ln, err));
+    TRY(line_stats_read_sizes(&sizes, &n, ln, last_batch(r, spans), err));
     r->n_hops = n;
     r->hops = calloc((size_t)n + 1, sizeof *r->hops);
     r->hop_notes = calloc((size_t)n + 1, sizeof *r->hop_notes);
@@ -130,7 +137,7 @@ static int collect_hops(struct bench_results *r, struct line *ln, struct err *er
 }
 
 int bench_collect_limits(struct bench_results *r, struct line *ln, const struct model *m,
-                         struct err *err)
+                         const struct bench_span *spans, struct err *err)
 {
     r->n_limit = line_stage_count(ln);
     r->limit = calloc(r->n_limit, sizeof *r->limit);
@@ -139,7 +146,7 @@ int bench_collect_limits(struct bench_results *r, struct line *ln, const struct 
                  ? collect_speeds(r, ln, m, bytes_s, err)
                  : err_set(err, ERR_MEMORY, "no memory for the limits of %zu stages", r->n_limit);
     free(bytes_s);
-    return rc == ERR_NONE ? collect_hops(r, ln, err) : rc;
+    return rc == ERR_NONE ? collect_hops(r, ln, spans, err) : rc;
 }
 
 /* ---- after it has stopped ---- */
@@ -179,13 +186,14 @@ static int collect_stages(struct bench_results *r, const struct line *ln, struct
     return rc;
 }
 
-/* collect_latencies() - now that the clocks have been compared for the last time. No message came
- * since the sizes were read, so that they are the same. */
-static int collect_latencies(struct bench_results *r, const struct line *ln, struct err *err)
+/* collect_latencies() - now that the clocks have been compared for the last time. The runs had
+ * ended when the sizes were read, so that they are the same. */
+static int collect_latencies(struct bench_results *r, const struct line *ln,
+                             const struct bench_span *spans, struct err *err)
 {
     struct line_stats_size *sizes;
     uint32_t n;
-    TRY(line_stats_read_sizes(&sizes, &n, ln, err));
+    TRY(line_stats_read_sizes(&sizes, &n, ln, last_batch(r, spans), err));
     BUG_IF(n != r->n_hops, "bench: sizes of messages came after the last batch");
     for (uint32_t i = 0; i < n; i++) {
         r->hops[i].us_median = sizes[i].timed > 0 ? sizes[i].us_median : NAN;
@@ -220,7 +228,7 @@ int bench_collect_times(struct bench_results *r, const struct line *ln,
     CHECK(r->stages != NULL && r->layers != NULL, err, ERR_MEMORY,
           "no memory for the numbers of %zu stages", r->n_stages);
     TRY(collect_stages(r, ln, err));
-    TRY(collect_latencies(r, ln, err));
+    TRY(collect_latencies(r, ln, spans, err));
     return collect_bubbles(r, ln, spans, err);
 }
 

@@ -13,10 +13,10 @@ struct bench_span {
 };
 
 /* bench_collect_limits() - before the line is stopped: how fast the stages read, and plain messages
- * of the sizes that travelled. Fills limits, hops (without latencies) and the runs' limits. What
- * line_read_speeds() returns, or ERR_MEMORY. */
+ * of the sizes that travelled up to the end of the runs. Fills limits, hops (without latencies) and
+ * the runs' limits. spans [n_runs]. What line_read_speeds() returns, or ERR_MEMORY. */
 int bench_collect_limits(struct bench_results *r, struct line *ln, const struct model *m,
-                         struct err *err);
+                         const struct bench_span *spans, struct err *err);
 
 /* bench_collect_times() - after it: stages, the hops' latencies, the runs' bubbles. spans [n_runs].
  * Strings live as long as the line. ERR_MEMORY. */

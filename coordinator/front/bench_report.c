@@ -19,8 +19,9 @@ struct column {
 };
 
 struct table {
-    const char *array; /* in JSON */
-    const char *row;   /* in CSV, under "table" */
+    const char *member; /* in JSON: an array of objects */
+    bool is_one;        /* or one object */
+    const char *row;    /* in CSV, under "table" */
     const struct column *columns;
     size_t n_columns, row_bytes;
     size_t rows_offset, n_offset; /* in struct bench_results */
@@ -30,23 +31,23 @@ struct table {
 #define COLUMN_OF_HOP(kind, name) {kind, #name, offsetof(struct bench_hop, name)},
 #define COLUMN_OF_RUN(kind, name) {kind, #name, offsetof(struct bench_run, name)},
 #define COLUMN_OF_LIMIT(kind, name) {kind, #name, offsetof(struct bench_limit, name)},
+#define COLUMN_OF_WIRE(kind, name) {kind, #name, offsetof(struct bench_wire, name)},
 static const struct column stage_columns[] = {BENCH_STAGE(COLUMN_OF_STAGE)};
 static const struct column hop_columns[] = {BENCH_HOP(COLUMN_OF_HOP)};
 static const struct column run_columns[] = {BENCH_RUN(COLUMN_OF_RUN)};
 static const struct column limit_columns[] = {BENCH_LIMIT(COLUMN_OF_LIMIT)};
+static const struct column wire_columns[] = {BENCH_WIRE(COLUMN_OF_WIRE)};
 
-#define TABLE(row, plural)                                                                         \
+#define TABLE(row, plural, is_one)                                                                 \
     {                                                                                              \
-#plural, #row, row##_columns,                                                              \
+#plural, is_one, #row, row##_columns,                                                      \
             sizeof row##_columns / sizeof row##_columns[0], sizeof(struct bench_##row),            \
                                                         offsetof(struct bench_results, plural),    \
                                                         offsetof(struct bench_results, n_##plural) \
     }
 static const struct table tables[] = {
-    TABLE(stage, stages),
-    TABLE(hop, hops),
-    TABLE(run, runs),
-    TABLE(limit, limit),
+    TABLE(stage, stages, false), TABLE(hop, hops, false), TABLE(run, runs, false),
+    TABLE(limit, limit, false),  TABLE(wire, wire, true),
 };
 enum { N_TABLES = sizeof tables / sizeof tables[0] };
 
@@ -111,6 +112,7 @@ static json_t *row_json(const char *row, const struct table *t)
 
 static json_t *table_json(const struct bench_results *r, const struct table *t)
 {
+    if (t->is_one) return row_json(row_at(r, t, 0), t);
     json_t *array = json_array();
     int failed = array == NULL;
     for (size_t i = 0; i < count_rows(r, t); i++)
@@ -128,7 +130,7 @@ int bench_write_json(FILE *out, const struct bench_results *r, struct err *err)
     failed |= json_object_set_new(root, "model", output_json_text(r->model, strlen(r->model)));
     failed |= json_object_set_new(root, "ranks", json_integer((json_int_t)r->ranks));
     for (size_t i = 0; i < N_TABLES; i++)
-        failed |= json_object_set_new(root, tables[i].array, table_json(r, &tables[i]));
+        failed |= json_object_set_new(root, tables[i].member, table_json(r, &tables[i]));
     char *text = failed != 0 ? NULL : json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(root);
     CHECK(text != NULL, err, ERR_MEMORY, "no memory for the JSON object");

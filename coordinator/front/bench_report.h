@@ -43,6 +43,13 @@ typedef double bench_REAL;
 #define BENCH_LIMIT(X)                                                                             \
     X(COUNT, rank) X(REAL, read_gb_s)
 
+/* How rows travel between stages. bytes_per_token: of a row on each of these hops; 0: there is none.
+ * Against f32, over so many positions: rms of the scores' change as a share of their spread, and at
+ * how many of them another token comes first. No positions: nothing is narrower, nothing changes. */
+#define BENCH_WIRE(X)                                                                              \
+    X(TEXT, format) X(COUNT, bytes_per_token) X(REAL, rms) X(COUNT, first_differs)                 \
+    X(COUNT, positions)
+
 /* clang-format on */
 
 #define BENCH_MEMBER(kind, name) bench_##kind name;
@@ -57,6 +64,9 @@ struct bench_run {
 };
 struct bench_limit {
     BENCH_LIMIT(BENCH_MEMBER)
+};
+struct bench_wire {
+    BENCH_WIRE(BENCH_MEMBER)
 };
 
 /* Beside a run and a hop: what only the table for people says. */
@@ -76,15 +86,16 @@ struct bench_results {
     struct bench_hop *hops; /* hop by hop along the line, the smallest size first */
     struct bench_run *runs;
     struct bench_limit *limit;
-    size_t n_stages, n_hops, n_runs, n_limit;
+    struct bench_wire *wire; /* one */
+    size_t n_stages, n_hops, n_runs, n_limit, n_wire;
     struct bench_hop_note *hop_notes;  /* [n_hops] */
     struct bench_run_note *run_notes;  /* [n_runs] */
     char (*layers)[BENCH_LAYERS_TEXT]; /* [n_stages] what the stages' texts point to */
 };
 
 /* bench_write_json(), bench_write_csv() - all of it to out. The CSV has one header: "table" says
- * what a line is (stage, hop, run or limit), and columns that it has not are empty. Whether the
- * file could be written is the caller's to ask. bench_write_json() returns ERR_MEMORY. */
+ * what a line is (stage, hop, run, limit or wire), and columns that it has not are empty. Whether
+ * the file could be written is the caller's to ask. bench_write_json() returns ERR_MEMORY. */
 int bench_write_json(FILE *out, const struct bench_results *r, struct err *err);
 void bench_write_csv(FILE *out, const struct bench_results *r);
 

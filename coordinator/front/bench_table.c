@@ -108,11 +108,26 @@ static void print_runs(FILE *out, const struct bench_results *r)
     }
 }
 
+static void print_wire(FILE *out, const struct bench_results *r)
+{
+    const struct bench_wire *w = r->wire;
+    if (w->bytes_per_token == 0) return;
+    fprintf(out, "\nbetween stages a token travels in %" PRIu64 " bytes (%s)", w->bytes_per_token,
+            w->format);
+    if (w->positions > 0)
+        fprintf(out,
+                "; against f32 the scores change by %.3g%% of their spread (rms), and the first "
+                "token at %" PRIu64 " of %" PRIu64 " positions",
+                100 * w->rms, w->first_differs, w->positions);
+    fprintf(out, "\n");
+}
+
 void bench_print_table(FILE *out, const struct bench_results *r)
 {
     fprintf(out, "%s: %" PRIu64 " ranks, kernels %s\n\n", r->model, r->ranks,
             r->n_stages > 0 ? r->stages[0].isa : "none");
     print_stages(out, r);
     print_hops(out, r);
+    print_wire(out, r);
     print_runs(out, r);
 }

@@ -47,7 +47,7 @@ const struct flight_head *flight_head_at(const struct flight *f, uint32_t k)
 void flight_clear(struct flight *f, uint64_t id)
 {
     f->id = id;
-    f->decodes = false;
+    f->decodes = f->as_f32 = false;
     f->begun_ns = f->idle_ns = f->seen = 0;
     f->n_rows = f->n_wanted = f->n_commands = f->n_fetches = f->n_parts = 0;
     f->n_pairs = f->n_raw_rows = f->n_adjusts = 0;

@@ -22,6 +22,7 @@ struct flight_head {
 struct flight {
     uint64_t id;       /* 0: free */
     bool decodes;      /* holds decode rows */
+    bool as_f32;       /* its rows travel as floats, whatever the line's form */
     uint64_t begun_ns; /* when filling began */
     uint64_t idle_ns;  /* how long the line had no request before this */
     uint32_t n_rows, n_wanted, n_commands, n_fetches, n_parts;

@@ -43,7 +43,7 @@ struct line {
     struct capacity_wish wish;
     struct line_limits limits;
     enum isa isa;
-    bool stopped, measure;
+    bool stopped, measure, as_f32;
     unsigned dumps_seen; /* see engine/state_dump */
     struct fault_plan fault;
     uint64_t opened_ns, stopped_ns;
@@ -411,6 +411,15 @@ static uint64_t end_idling(struct line *ln)
     return idle_ns;
 }
 
+void line_send_as_f32(struct line *ln, bool as_f32)
+{
+    const struct line_limits *lim = &ln->limits;
+    ln->as_f32 = as_f32;
+    scheduler_limit_rows(ln->scheduler, as_f32 ? frame_f32_rows_max(lim->rows_max, ln->model->hp.n_embd,
+                                                                    (enum wire_format)lim->wire)
+                                               : lim->rows_max);
+}
+
 void line_cancel(struct line *ln, uint32_t request)
 {
     struct sequence *s = scheduler_find(ln->scheduler, request);
@@ -496,6 +505,7 @@ static int launch(struct line *ln, struct err *err)
     while ((f = pipeline_free_flight(ln->pipeline)) != NULL &&
            scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline), pipeline_decode_in_air(ln->pipeline))) {
         f->idle_ns = end_idling(ln);
+        f->as_f32 = ln->as_f32;
         TRY(pipeline_send(ln->pipeline, f, scheduler_oldest_held(ln->scheduler), err));
         TRY(fault_act(&ln->fault, f->n_rows > 1 ? FAULT_PREFILL : FAULT_DECODE, NULL, NULL, err));
         ln->counts.batches++;

@@ -104,6 +104,10 @@ struct line_event {
  * is longer than the context, or all of it larger than the KV pool), ERR_MEMORY. */
 int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err);
 
+/* line_send_as_f32() - from now on rows travel between stages as floats, whatever config.wire says; or again as that
+ * says. A batch then holds fewer of them: for measuring what config.wire changes. */
+void line_send_as_f32(struct line *ln, bool as_f32);
+
 /* line_cancel() - end a request early; its LINE_EVENT_FINISHED still comes. Unknown or finished: nothing. */
 void line_cancel(struct line *ln, uint32_t request);
 

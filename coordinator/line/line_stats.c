@@ -283,9 +283,9 @@ static uint32_t sum_sizes(struct line_stats_size *sizes, const struct line *ln, 
 }
 
 int line_stats_read_sizes(struct line_stats_size **out, uint32_t *n, const struct line *ln,
-                          struct err *err)
+                          uint64_t last, struct err *err)
 {
-    const struct range r = clip(line_journal(ln), 1, UINT64_MAX);
+    const struct range r = clip(line_journal(ln), 1, last);
     const size_t n_hops = (size_t)line_stage_count(ln) + 1;
     const size_t n_batches = r.last >= r.first ? (size_t)(r.last - r.first + 1) : 1;
     struct passage *passages = malloc(n_batches * sizeof *passages);

@@ -63,12 +63,12 @@ struct line_stats_size {
     double us_median, us_p99;
 };
 
-/* line_stats_read_sizes() - of all batches that are kept: hop by hop, the smallest size first; of
- * each hop the LINE_STATS_SIZES_MAX sizes that came most often. Also before line_stop(), then
- * without those batches whose accounts have not come yet. *out is the caller's to free().
- * Returns ERR_MEMORY. */
+/* line_stats_read_sizes() - of the batches up to `last` that are kept: hop by hop, the smallest
+ * size first; of each hop the LINE_STATS_SIZES_MAX sizes that came most often. Also before
+ * line_stop(), then without those batches whose accounts have not come yet. *out is the caller's to
+ * free(). Returns ERR_MEMORY. */
 enum { LINE_STATS_SIZES_MAX = 16 };
 int line_stats_read_sizes(struct line_stats_size **out, uint32_t *n, const struct line *ln,
-                          struct err *err);
+                          uint64_t last, struct err *err);
 
 #endif

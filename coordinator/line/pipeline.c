@@ -76,6 +76,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
                         .u.batch = {.id = f->id,
                                     .release_before = oldest < oldest_held ? oldest : oldest_held,
                                     .idle_ns = f->idle_ns,
+                                    .as_f32 = f->as_f32,
                                     .batch = {.n_rows = f->n_rows,
                                               .n_wanted = f->n_wanted,
                                               .n_commands = f->n_commands,

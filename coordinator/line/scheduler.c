@@ -12,6 +12,7 @@ enum { ROW_BYTES = 24, COMMAND_BYTES = 24, NEED_BYTES = 64, ADJUST_BYTES = 16, H
 
 struct scheduler {
     struct scheduler_config config;
+    uint32_t rows_now;           /* of a batch at most; config.rows_max or less */
     struct sequence **sequences; /* [n_sequences] by request; NULL once gone */
     uint32_t n_sequences, sequences_max;
     uint32_t n_live;    /* added and not yet gone */
@@ -30,6 +31,7 @@ int scheduler_open(struct scheduler **out, const struct scheduler_config *config
     struct scheduler *sc = calloc(1, sizeof *sc);
     CHECK(sc != NULL, err, ERR_MEMORY, "no memory for the scheduler");
     sc->config = *config;
+    sc->rows_now = config->rows_max;
     sc->slots = calloc(config->n_seqs, sizeof(struct sequence *));
     sc->trims = calloc(config->n_seqs, sizeof *sc->trims);
     if (sc->slots == NULL || sc->trims == NULL) {
@@ -288,7 +290,7 @@ static bool put_row(struct scheduler *sc, struct flight *f, struct sequence *s)
     uint32_t pos = s->n_sent;
     struct score_need need;
     bool wanted = state_need(s, pos, &need);
-    if (f->n_rows == sc->config.rows_max) return false;
+    if (f->n_rows >= sc->rows_now) return false;
     if (block_tables_begins(s) && !block_tables_grow(sc->config.tables, s)) return false;
     if (!fits(sc, f, wanted ? &need : NULL, block_tables_untold(sc->config.tables, s)))
         return false;
@@ -430,6 +432,12 @@ bool scheduler_fill(struct scheduler *sc, struct flight *f, uint32_t in_air, uin
     if (is_empty) return false;
     sc->n_trims = 0;
     return true;
+}
+
+void scheduler_limit_rows(struct scheduler *sc, uint32_t rows)
+{
+    BUG_IF(rows == 0 || rows > sc->config.rows_max, "a batch of more rows than it has places");
+    sc->rows_now = rows;
 }
 
 void scheduler_finish(struct scheduler *sc, struct sequence *s, enum line_finish how)

@@ -56,6 +56,9 @@ struct flight_limits scheduler_limits(const struct scheduler *sc);
 bool scheduler_fill(struct scheduler *sc, struct flight *f, uint32_t in_air,
                     uint32_t decode_in_air);
 
+/* scheduler_limit_rows() - from now on a batch has so many rows at most: 1 .. config.rows_max. */
+void scheduler_limit_rows(struct scheduler *sc, uint32_t rows);
+
 /* scheduler_land() - f is home and its answers are handed out. */
 void scheduler_land(struct scheduler *sc, struct flight *f);
 

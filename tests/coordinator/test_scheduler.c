@@ -121,6 +121,26 @@ static void run_batches(struct rig *r, uint64_t n)
     }
 }
 
+static void a_limit_holds_for_prompts_and_for_decoding(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, 2, 8, 64);
+    scheduler_limit_rows(r.scheduler, 3);
+    for (int32_t i = 0; i < 8; i++) {
+        fill_tokens(100 * i);
+        rig_submit(&r, tokens, 10, 5);
+    }
+    uint64_t most = 0;
+    for (uint64_t before = 0; rig_launch(&r); before = r.n_rows) {
+        if (r.n_rows - before > most) most = r.n_rows - before;
+        rig_land(&r);
+    }
+    assert_true(scheduler_idle(r.scheduler));
+    assert_int_equal(most, 3);
+    rig_close(&r);
+}
+
 static void the_oldest_never_leaves(void **state)
 {
     (void)state;
@@ -291,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_memory_and_no_lock_is_taken_for_a_token),
         cmocka_unit_test(the_youngest_makes_room_and_comes_back),
+        cmocka_unit_test(a_limit_holds_for_prompts_and_for_decoding),
         cmocka_unit_test(the_oldest_never_leaves),
         cmocka_unit_test(a_small_request_goes_before_a_large_one_but_not_for_ever),
         cmocka_unit_test(equal_beginnings_are_computed_once),

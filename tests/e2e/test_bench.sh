@@ -12,6 +12,7 @@ header=$header,rank,host,isa,threads,layers,weight_bytes,kv_bytes,rss_bytes,load
 header=$header,compute_s,wait_s,send_s,control_s,idle_s,other_s,wall_s
 header=$header,from,to,bytes,us_median,us_p99,raw_mpi_us
 header=$header,kind,n,seqs,tok_s_median,tok_s_min,tok_s_max,ttft_ms,bubble,predicted_tok_s,read_gb_s
+header=$header,format,bytes_per_token,rms,first_differs,positions
 
 # bench RANKS OPTION... - a short one, into $work/bench.json and $work/bench.csv; 0 ranks: without mpirun.
 bench() {
@@ -73,6 +74,7 @@ judge() {
     $1 == "limit" && get("read_gb_s") <= 0 { bad("reads nothing") }
     END {
         if (rows["stage"] != stages || rows["limit"] != stages) bad("stages are missing")
+        if (rows["wire"] != 1) bad("no word about the wire")
         for (i = 0; i <= stages; i++) if (hops[i] == 0 || timed[i] == 0) bad("hop " i " is missing")
         if (run != " pp40x1 pp8x1 tg6x1 tg6x3") bad("runs:" run)
         exit n_bad > 0
@@ -131,6 +133,34 @@ slow_wire() {
 }
 bench 0 --stages 2 --link-emulate 3ms
 check "an emulated wire is in the hops, and not in the plain messages" slow_wire
+
+# What a narrower wire changes is measured against f32 on the same line.
+# wire FORMAT MEMBER - of that bench, kept in $work/wire.FORMAT.
+wire() {
+    "$TOOLS/json_pick" "wire.$2" <"$work/wire.$1"
+}
+wires_differ() {
+    bf16=$(wire bf16 rms) && q8_0=$(wire q8_0 rms) || return 1
+    awk -v bf16="$bf16" -v q8_0="$q8_0" 'BEGIN { exit !(0 < bf16 && bf16 < q8_0 && q8_0 < 0.1) }'
+}
+# says_wire FORMAT - the table has a line about it, the CSV the same figures.
+says_wire() {
+    share=$(wire "$1" rms) && first=$(wire "$1" first_differs) && bytes=$(wire "$1" bytes_per_token) || return 1
+    share=$(awk -v share="$share" 'BEGIN { printf "%.3g", 100 * share }')
+    grep -qF "travels in $bytes bytes ($1); against f32 the scores change by $share% of" "$work/out" &&
+        grep -q "^wire,.*,$1,$bytes,[0-9.]*,$first,40\$" "$work/bench.csv"
+}
+for format in f32 bf16 q8_0; do
+    bench 0 --stages 2 --wire "$format"
+    judge_bench "bench with --wire $format" 2
+    cp "$work/bench.json" "$work/wire.$format"
+    [ "$format" = f32 ] || check "what --wire $format changes is in the table and in the CSV" says_wire "$format"
+done
+check "bf16 changes the scores a little, q8_0 more" wires_differ
+check "nothing is compared where f32 travels" [ "$(wire f32 rms) $(wire f32 positions)" = "0 0" ]
+bench 0 --wire q8_0
+cp "$work/bench.json" "$work/wire.alone"
+check "one stage has no hop" [ "$(wire alone bytes_per_token) $(wire alone positions)" = "0 0" ]
 
 run "$TANDEM" bench -q -m "$demo_model" --threads 1 --pp 4 --tg 0 --repeat 1 --json -
 check "--json - has standard output for itself" keeps_to_schema "$work/out"

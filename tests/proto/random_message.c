@@ -89,6 +89,7 @@ static void any_batch(struct random_store *r, struct msg_batch *m)
     *m = (struct msg_batch){.id = 2 + random_next(r) / 4};
     m->release_before = m->id / 2;
     m->idle_ns = below(r, 2) * any_number(r);
+    m->as_f32 = below(r, 2);
     any_rows(r, &m->batch);
     m->batch.n_commands = below(r, RANDOM_COMMANDS + 1);
     m->batch.commands = r->commands;
@@ -292,9 +293,9 @@ static bool same_batch(const struct msg_batch *a, const struct msg_batch *b)
 {
     const struct batch *x = &a->batch, *y = &b->batch;
     bool same = a->id == b->id && a->release_before == b->release_before &&
-                a->idle_ns == b->idle_ns && x->n_rows == y->n_rows && x->n_wanted == y->n_wanted &&
-                x->n_commands == y->n_commands && a->n_fetches == b->n_fetches &&
-                same_bytes(x->token, y->token, 4ul * x->n_rows) &&
+                a->idle_ns == b->idle_ns && a->as_f32 == b->as_f32 && x->n_rows == y->n_rows &&
+                x->n_wanted == y->n_wanted && x->n_commands == y->n_commands &&
+                a->n_fetches == b->n_fetches && same_bytes(x->token, y->token, 4ul * x->n_rows) &&
                 same_bytes(x->seq, y->seq, 4ul * x->n_rows) &&
                 same_bytes(x->pos, y->pos, 4ul * x->n_rows) &&
                 same_bytes(x->wanted, y->wanted, x->n_rows) &&

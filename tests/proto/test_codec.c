@@ -210,6 +210,7 @@ static const struct {
     {MESSAGE_PIECE, 2, {0x08, 1}, "PIECE bytes is 0, want 1 to 262016"},
     {MESSAGE_BATCH, 0, {0}, "BATCH.id is 0"},
     {MESSAGE_BATCH, 4, {0x08, 1, 0x10, 2}, "BATCH.release_before is 2"},
+    {MESSAGE_BATCH, 5, {0x08, 1, 0xd0, 0x01, 2}, "BATCH.as_f32 is 2, want 0 to 1"},
     {MESSAGE_BATCH, 5, {0x08, 1, 0x1a, 1, 7}, "BATCH.seq has 0 entries, want 1"},
     {MESSAGE_BATCH, 8, {0x08, 1, 0x1a, 1, 7, 0x22, 1, 0}, "BATCH.pos has 0 entries, want 1"},
     {MESSAGE_BATCH,
@@ -550,7 +551,7 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
     }
     struct message m = {.type = MESSAGE_BATCH}, got;
     m.u.batch = (struct msg_batch){
-        UINT64_MAX, 1,       UINT64_MAX, {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
+        UINT64_MAX, 1, UINT64_MAX, 1, {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
         needs,      fetches, SEQS};
     size_t bound = codec_batch_head_bound(ROWS, SEQS * 4, SEQS, SEQS * ADJUSTS, SEQS * 2, SEQS),
            len;

@@ -72,24 +72,41 @@ static void frames_grow_with_what_travels(void **state)
     assert_int_equal(stage_out_bytes_max(&s), frame_result_bytes_max(4, 1000));
 }
 
+static void a_line_of_any_form_has_room_for_rows_as_f32(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_FORMAT_COUNT; wire++)
+        for (uint32_t n_embd = 1; n_embd <= 100; n_embd += 9)
+            for (uint32_t rows_max = 1; rows_max <= 64; rows_max++) {
+                const enum wire_format form = (enum wire_format)wire;
+                const uint32_t n = frame_f32_rows_max(rows_max, n_embd, form);
+                assert_in_range(n, 1, rows_max);
+                assert_true(frame_batch_bytes_max(n, n_embd, WIRE_F32) <=
+                            frame_batch_bytes_max(rows_max, n_embd, form));
+                if (form == WIRE_F32) assert_int_equal(n, rows_max);
+            }
+}
+
 static void rows_of_another_form_or_a_cut_one_are_refused(void **state)
 {
     (void)state;
     static const struct {
         enum wire_format wire;
+        uint32_t as_f32;
         uint64_t bytes;
         const char *text;
-    } cases[] = {{WIRE_Q8_0, 2 * 64 * 4, "came with 512 bytes of rows, want 144"},
-                 {WIRE_Q8_0, 2 * 72 - 2, "came with 142 bytes of rows, want 144"},
-                 {WIRE_BF16, 2 * 72, "came with 144 bytes of rows, want 256"},
-                 {WIRE_F32, 2 * 128, "came with 256 bytes of rows, want 512"}};
+    } cases[] = {{WIRE_Q8_0, 0, 2 * 64 * 4, "came with 512 bytes of rows, want 144"},
+                 {WIRE_Q8_0, 0, 2 * 72 - 2, "came with 142 bytes of rows, want 144"},
+                 {WIRE_Q8_0, 1, 2 * 72, "came with 144 bytes of rows, want 512"},
+                 {WIRE_BF16, 0, 2 * 72, "came with 144 bytes of rows, want 256"},
+                 {WIRE_F32, 0, 2 * 128, "came with 256 bytes of rows, want 512"}};
     static uint8_t rows[1024], out[4096] __attribute__((aligned(64)));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct exec_config config = {.limits = {.rows_max = 4, .wanted_max = 1, .credits = 1},
                                      .n_embd = 64,
                                      .n_vocab = 10,
                                      .wire = cases[i].wire};
-        const struct msg_batch b = {.id = 1, .batch = {.n_rows = 2}};
+        const struct msg_batch b = {.id = 1, .as_f32 = cases[i].as_f32, .batch = {.n_rows = 2}};
         const struct frame_view view = {.rows = rows, .row_bytes = cases[i].bytes};
         struct exec *x;
         struct err err;
@@ -106,6 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_takes_what_was_promised),
         cmocka_unit_test(frames_grow_with_what_travels),
+        cmocka_unit_test(a_line_of_any_form_has_room_for_rows_as_f32),
         cmocka_unit_test(rows_of_another_form_or_a_cut_one_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
