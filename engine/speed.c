@@ -46,9 +46,9 @@ static uint64_t now_ns(void)
 static void *take(size_t bytes)
 {
     const size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-    void *memory = aligned_alloc(align, (bytes + 63) / 64 * 64);
-    if (memory != NULL && align == HUGE_PAGE)
-        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    void *memory;
+    if (posix_memalign(&memory, align, bytes) != 0) return NULL;
+    if (align == HUGE_PAGE) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return memory;
 }
 

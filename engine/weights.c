@@ -53,8 +53,7 @@ static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_l
 static int take_memory(const struct gguf_tensor *t, uint64_t bytes, void **out, struct err *err)
 {
     size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-    *out = aligned_alloc(align, (bytes + 63) / 64 * 64);
-    CHECK(*out != NULL, err, ERR_MEMORY,
+    CHECK(posix_memalign(out, align, bytes) == 0, err, ERR_MEMORY,
           "tensor %.*s needs %" PRIu64 " bytes and the system has no memory left: use more workers",
           (int)t->name.len, t->name.data, bytes);
     if (align == HUGE_PAGE) madvise(*out, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);

@@ -377,6 +377,7 @@ int kernel_bench_run(struct kernel_limits *limits, kernel_figure_fn *on_figure, 
     if (rc == ERR_NONE && (b.arena == NULL || b.x == NULL || b.y == NULL || b.q8 == NULL ||
                            b.scale == NULL || b.sum == NULL))
         rc = err_set(err, ERR_MEMORY, "no memory for %d MiB of weights", ARENA_BYTES >> 20);
+    for (size_t i = 0; rc == ERR_NONE && i < n / QUANT_BLOCK; i++) b.sum[i] = QUANT_BLOCK * FILL;
     if (rc == ERR_NONE) limits->read_gb_s = rate(read_arena, &b) * 1e-9;
     for (int isa = (int)best; isa >= ISA_GENERIC && rc == ERR_NONE; isa--)
         rc = measure_isa(&b, (enum isa)isa, err);
