@@ -31,6 +31,14 @@ static struct link *mpi_line; /* of this rank; NULL without mpirun */
 static bool under_mpi;
 static bool undecided; /* the machine was too busy to tell */
 
+/* What is made of two endpoints in one process. */
+static void skip_under_mpi(void)
+{
+    if (!under_mpi) return;
+    print_message("skipped: it wants all ends in one process, and mpirun makes many\n");
+    skip();
+}
+
 #define EXPECT(condition, ...)                                                                     \
     do {                                                                                           \
         if (condition) break;                                                                      \
@@ -538,7 +546,7 @@ static void a_large_frame_takes_its_time_on_the_wire(void **state)
 static void a_short_delay_is_met_as_well(void **state)
 {
     (void)state;
-    if (under_mpi) skip();
+    skip_under_mpi();
     run_threads(short_case, "100us");
     skip_undecided();
 }
@@ -570,7 +578,7 @@ static void order_and_counts_hold_when_slots_run_out(void **state)
 static void without_emulation_there_is_no_delay(void **state)
 {
     (void)state;
-    if (under_mpi) skip();
+    skip_under_mpi();
     run_threads(off_case, NULL);
 }
 
@@ -583,7 +591,7 @@ static void a_frame_without_a_stamp_is_refused(void **state)
     int from;
     size_t len, capacity;
     const uint8_t *frame;
-    if (under_mpi) skip();
+    skip_under_mpi();
     if (link_local_open(links, 2, LINK_IDLE_SLEEP, &err)) fail_msg("%s", err.text);
     struct link *l = links[1];
     open_data(links[0], NULL);
