@@ -130,7 +130,7 @@ for format in $formats; do
     [ -s "$file" ] || "$tandem" synth -q --preset tinyllama-1.1b --type "$format" --seed 1 -o "$file" || exit 1
     pair 0.95 "decode: 2 workers, 16 sequences; 1 worker x 2 threads, 8" 2 1 "--pp 0 --tg 32 --seqs 16" 1 2 "--pp 0 --tg 32 --seqs 8"
     pair 0.97 "decode, 1 sequence: 2 workers; 1 worker x 1 thread" 2 1 "--pp 0 --tg 32 --seqs 1" 1 1 "--pp 0 --tg 32 --seqs 1"
-    pair 0.92 "prompt of 2048: 2 workers; 1 worker x 2 threads" 2 1 "--pp 2048 --tg 0" 1 2 "--pp 2048 --tg 0"
+    pair 0.92 "prompt of 2047: 2 workers; 1 worker x 2 threads" 2 1 "--pp 2047 --tg 0" 1 2 "--pp 2047 --tg 0"
     pair 0.85 "prompt of 512: 2 workers; 1 worker x 2 threads" 2 1 "--pp 512 --tg 0" 1 2 "--pp 512 --tg 0"
     sweep "prompt of 512, equal stages" "--pp 512 --tg 0"
     sweep "prompt of 512, stages of 2:1" "--pp 512 --tg 0 --split 15,7"

@@ -230,7 +230,7 @@ static const struct option plan_rows[] = {
      .help = "positions of each sequence; half of them are filled where time is judged"},
     {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
      .unset = "1", .help = "sequences at once"},
-    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32",
+    {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
      .help = "number format of the key/value cache"},
     {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
 };

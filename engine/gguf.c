@@ -54,7 +54,7 @@ struct gguf {
     const uint8_t *map;
     uint64_t map_bytes; /* of the file, what is here: all, or the header */
     uint64_t bytes;     /* of the whole file */
-    uint64_t modified_ns;
+    uint64_t changed_ns;
     uint64_t header_bytes; /* up to the end of the tensor directory */
     uint64_t alignment;
     uint64_t n_kv, n_tensors; /* as parsed so far */
@@ -414,7 +414,7 @@ static int map_file(struct gguf *g, struct err *err)
           strerror(errno));
     g->map = map;
     g->bytes = g->map_bytes = (uint64_t)st.st_size;
-    g->modified_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    g->changed_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000u + (uint64_t)st.st_ctim.tv_nsec;
     return ERR_NONE;
 }
 
@@ -431,7 +431,7 @@ static int copy_header(struct gguf *g, const struct gguf_header *h, struct err *
     g->map = map;
     g->map_bytes = h->n_bytes;
     g->bytes = h->file_bytes;
-    g->modified_ns = h->modified_ns;
+    g->changed_ns = h->changed_ns;
     return ERR_NONE;
 }
 
@@ -544,7 +544,7 @@ uint32_t gguf_part_count(const struct gguf *g)
 struct gguf_header gguf_part_header(const struct gguf *g, uint32_t part)
 {
     const struct gguf *p = part_at(g, part);
-    return (struct gguf_header){p->map, p->header_bytes, p->bytes, p->modified_ns};
+    return (struct gguf_header){p->map, p->header_bytes, p->bytes, p->changed_ns};
 }
 
 int gguf_read(const struct gguf *g, uint32_t part, uint64_t offset, void *out, size_t n,

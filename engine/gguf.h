@@ -64,7 +64,8 @@ void gguf_close(struct gguf *g); /* NULL is allowed */
 struct gguf_header {
     const uint8_t *bytes;
     uint64_t n_bytes, file_bytes;
-    uint64_t modified_ns; /* when the file was last written; 0: unknown */
+    uint64_t
+        changed_ns; /* when the file, or what the system knows of it, last changed; 0: unknown */
 };
 
 /* gguf_open_header() - the same of a file that another host has: h is copied, and path is what

@@ -38,6 +38,13 @@ static bool is_left_over(int folder, const char *name)
     return free_lock;
 }
 
+/* is_ours() - by its name: 16 hex digits and a dash, as weights_cache names a slice and what is on
+ * the way to be one. What else lies in the folder is somebody else's. */
+static bool is_ours(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 16 && name[16] == '-';
+}
+
 static bool is_before(struct timespec a, struct timespec b)
 {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
@@ -47,6 +54,7 @@ static void count_file(struct look *look, int folder, const char *name)
 {
     const bool is_slice = ends_in(name, ".slice"), is_part = ends_in(name, ".part");
     struct stat st;
+    if (!is_ours(name)) return;
     if ((!is_slice && !is_part) || fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return;
     if (is_part && is_left_over(folder, name) && unlinkat(folder, name, 0) == 0) return;
     look->bytes += (uint64_t)st.st_size;

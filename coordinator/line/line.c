@@ -249,7 +249,7 @@ static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos,
     char text[CPU_SHARE_TEXT_MAX];
     for (uint32_t i = 0; i < ln->n_stages; i++) {
         enum cpu_share_verdict verdict = cpu_share_judge(hellos, threads, ln->n_stages, i, text);
-        if (verdict != CPU_SHARE_FINE)
+        if (verdict != CPU_SHARE_FINE && hellos[i]->pid != (uint32_t)getpid())
             log_event(verdict == CPU_SHARE_WRONG ? LOG_WARN : LOG_INFO, "cpus", "worker %d @%s %s",
                       roster_at(ln->roster, i)->rank, hellos[i]->host, text);
     }

@@ -46,7 +46,7 @@ int weights_server_open(struct weights_server **out, const struct gguf *file, st
         const struct gguf_header h = gguf_part_header(file, i);
         s->header_bytes[i] = h.n_bytes;
         s->file_bytes[i] = h.file_bytes;
-        const uint64_t both[2] = {s->stamp, h.modified_ns};
+        const uint64_t both[2] = {s->stamp, h.changed_ns};
         s->stamp = digest_bytes(both, sizeof both);
     }
     int rc = link_open_weights(l, err);

@@ -149,11 +149,11 @@ touch -d '2001-02-03' "$file"
 cached "a file that was written again"
 check "is not taken from the old cache" says 2 'cached for the next start'
 check "beside the slices of the file before" [ "$(slices | wc -l)" -eq 4 ]
-: >"$cache/left.over.part"
+: >"$cache/0123456789abcdef-left.over.part"
 touch -d '2002-02-03' "$file"
 cached "a cache with a limit" --cache-size 1
 check "the folder stays below it" [ "$(cat "$cache"/*.slice | wc -c)" -le 1048576 ]
-check "left-overs of dead writers are removed" [ ! -e "$cache/left.over.part" ]
+check "left-overs of dead writers are removed" [ ! -e "$cache/0123456789abcdef-left.over.part" ]
 cached "a cache in a folder that cannot be made" --cache /proc/nowhere
 check "is said by each worker" says 2 'not cached: the folder /proc/nowhere'
 

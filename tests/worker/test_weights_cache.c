@@ -249,6 +249,26 @@ static void the_slice_that_was_not_used_for_longest_goes_first(void **state)
     assert_int_equal(count(".slice"), 2);
 }
 
+/* Whatever it is called, and however old it is. */
+static void what_is_not_ours_stays_and_does_not_count(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/notes.slice", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(ftruncate(fileno(f), 64 << 20), 0);
+    fclose(f);
+    struct use u = usual;
+    u.limit = DATA_AT + SLICE_BYTES;
+    load(u, 0);
+    u.first = 10;
+    load(u, 0);
+    assert_int_equal(load(u, 0), 0); /* so it was kept, and the first one has gone */
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(count(".slice"), 2);
+}
+
 /* What another worker is writing counts, and stays; what a dead one left goes. */
 static void two_writers_share_a_limit(void **state)
 {
@@ -256,7 +276,7 @@ static void two_writers_share_a_limit(void **state)
     char path[128], *part;
     int fd;
     struct err err;
-    snprintf(path, sizeof path, "%s/other.slice", folder);
+    snprintf(path, sizeof path, "%s/0123456789abcdef-other.slice", folder);
     assert_int_equal(cache_folder_create(folder, path, 5 << 20, 6 << 20, &fd, &part, &err),
                      ERR_NONE);
     struct use u = usual;
@@ -292,6 +312,7 @@ int main(void)
         CASE(a_cut_or_longer_file_is_seen),
         CASE(a_load_that_fails_leaves_nothing),
         CASE(the_slice_that_was_not_used_for_longest_goes_first),
+        CASE(what_is_not_ours_stays_and_does_not_count),
         CASE(two_writers_share_a_limit),
         CASE(a_folder_that_cannot_be_used_does_no_harm),
     };
