@@ -25,8 +25,10 @@ static const struct command commands[] = {
             "line: id, max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
             "frequency_penalty, presence_penalty, repeat_last_n, logit_bias ({\"ID\": V}), seed, stop "
             "(a text or several), ignore_eos. A line of OUT has id (or else the number of the "
-            "line), line, text, finish_reason, prompt_tokens, tokens and seed; or, for a line that "
-            "cannot be run, id, line and error. Started again, it does what OUT lacks. SIGUSR1 ends "
+            "line), line, key (a digest of model, prompt and settings), text, finish_reason, "
+            "prompt_tokens, tokens and seed; or, for a line that cannot be run, id, line and error. "
+            "Started again, it does what OUT lacks, and refuses an OUT whose results have another "
+            "key than their requests. SIGUSR1 ends "
             "it early, with status 75 where something is left.",
         .groups = {&group_model, &group_prompts, &group_generate, &group_batch, &group_sampling,
                    &group_line, &group_general},

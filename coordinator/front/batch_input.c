@@ -4,10 +4,12 @@
 #include "coordinator/front/sampling_settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* read_base() - the biases of the command line. --ignore-eos is a line's to change, so its bans are
  * kept apart. */
@@ -33,11 +35,15 @@ int batch_input_open(struct batch_input *in, const char *path, const struct sess
 {
     struct stat st;
     *in = (struct batch_input){.session = s, .path = path};
-    in->file = fopen(path, "rb");
-    CHECK(in->file != NULL && fstat(fileno(in->file), &st) == 0, err, ERR_FILE, "%s: %s", path,
-          strerror(errno));
-    CHECK(S_ISREG(st.st_mode), err, ERR_FILE,
-          "%s is no plain file, and lines are read twice: put them into one", path);
+    /* Not blocking: a named pipe without a writer would wait for one. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    CHECK(fd >= 0, err, ERR_FILE, "%s: %s", path, strerror(errno));
+    const bool plain = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (plain) in->file = fdopen(fd, "rb");
+    if (in->file == NULL) close(fd);
+    CHECK(plain, err, ERR_FILE, "%s is no plain file, and lines are read twice: put them into one",
+          path);
+    CHECK(in->file != NULL, err, ERR_MEMORY, "%s: no memory to read it", path);
     return read_base(in, err);
 }
 

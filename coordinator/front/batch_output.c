@@ -27,11 +27,12 @@ static int tell_record(const struct batch_output *out, const char *line, size_t 
     json_t *record = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
     const bool is_record =
         json_object_get(record, "id") != NULL && json_is_integer(json_object_get(record, "line"));
-    if (is_record) there(ctx, record);
+    int rc = is_record ? there(ctx, record, number, err)
+                       : err_set(err, ERR_FILE,
+                                 "%s: line %u is no result of a batch: name another file with -o",
+                                 out->path, number);
     json_decref(record);
-    CHECK(is_record, err, ERR_FILE,
-          "%s: line %u is no result of a batch: name another file with -o", out->path, number);
-    return ERR_NONE;
+    return rc;
 }
 
 static int read_records(struct batch_output *out, FILE *f, batch_record_fn *there, void *ctx,

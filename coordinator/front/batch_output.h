@@ -19,12 +19,14 @@ struct batch_output {
     uint64_t bytes; /* of whole lines */
 };
 
-/* A record that is there already; it stays the caller's. */
-typedef void batch_record_fn(void *ctx, const json_t *record);
+/* A record that is there already, in this line of the file; it stays the caller's. An error ends
+ * batch_output_open(), and is what that returns. */
+typedef int batch_record_fn(void *ctx, const json_t *record, uint32_t number, struct err *err);
 
 /* batch_output_open() - path: "-" is standard output. batch_output_close() afterwards, also after
  * an error. Returns ERR_FILE (cannot be written; in use by another process; holds a line that is no
- * record, or ends otherwise than with a torn one: then it is left alone), ERR_MEMORY. */
+ * record, or ends otherwise than with a torn one), ERR_MEMORY, what there() does. A file is left
+ * alone after all of these. */
 int batch_output_open(struct batch_output *out, const char *path, batch_record_fn *there, void *ctx,
                       struct err *err);
 void batch_output_close(struct batch_output *out);

@@ -2,7 +2,9 @@
 #include "coordinator/front/batch_plan.h"
 
 #include "coordinator/front/output.h"
+#include "engine/digest.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +79,25 @@ static int add_entry(struct batch_plan *p, const struct batch_place *place, stru
     return ERR_NONE;
 }
 
+/* check_length() - before anything is loaded. */
+static int check_length(const struct session *s, const struct batch_request *r, struct err *err)
+{
+    const uint32_t most = session_context(s, UINT64_MAX);
+    CHECK(r->ids.n <= most, err, ERR_CAPACITY, "the prompt has %zu tokens and the context holds %u",
+          r->ids.n, most);
+    return ERR_NONE;
+}
+
+/* digest_of() - the context that a request has when all its tokens fit is another's business. */
+static int digest_of(const struct session *s, const struct batch_request *r, uint64_t *digest,
+                     struct err *err)
+{
+    const uint32_t tokens_max = session_tokens_max(s, r->n_tokens);
+    const uint64_t need = (uint64_t)r->ids.n + tokens_max;
+    const uint32_t n_ctx = session_context(s, need);
+    return batch_request_digest(r, tokens_max, n_ctx < need ? n_ctx : 0, digest, err);
+}
+
 /* plan_line() - the line at hand of in. */
 static int plan_line(struct batch_plan *p, struct batch_input *in, const struct batch_place *place,
                      struct err *err)
@@ -87,6 +108,8 @@ static int plan_line(struct batch_plan *p, struct batch_input *in, const struct 
     struct err why = {.code = ERR_NONE};
     int rc = batch_input_prepare(in, place, &r, &why);
     if (rc == ERR_NONE) rc = claim_id(p, i, r.id, &why);
+    if (rc == ERR_NONE) rc = check_length(in->session, &r, &why);
+    if (rc == ERR_NONE) rc = digest_of(in->session, &r, &p->entries[i].digest, &why);
     p->entries[i].n_prompt = (uint32_t)r.ids.n;
     p->entries[i].n_tokens = r.n_tokens;
     if (rc != ERR_NONE && batch_plan_judge(rc))
@@ -124,21 +147,54 @@ static struct batch_entry *find_line(const struct batch_plan *p, json_int_t line
     return low < p->n && p->entries[low].place.line == line ? &p->entries[low] : NULL;
 }
 
-void batch_plan_note(void *ctx, const json_t *record)
+void batch_plan_share(struct batch_plan *p, const struct session *s, uint32_t n_ctx)
+{
+    const struct settings *set = s->settings;
+    const bool is_long = n_ctx > s->model->hp.rope_ctx_orig &&
+                         gguf_find_tensor(s->model->file, "rope_factors_long.weight") != NULL;
+    const uint64_t shared[] = {s->model->digest, (uint64_t)set->kv, (uint64_t)set->matmul,
+                               (uint64_t)set->wire, is_long};
+    p->shared = digest_bytes(shared, sizeof shared);
+}
+
+void batch_plan_key(const struct batch_plan *p, const struct batch_entry *e,
+                    char key[BATCH_KEY_BYTES])
+{
+    const uint64_t both[] = {p->shared, e->digest};
+    snprintf(key, BATCH_KEY_BYTES, "%016" PRIx64, digest_bytes(both, sizeof both));
+}
+
+static int note_error(struct batch_plan *p, const json_t *record, struct err *err)
+{
+    struct batch_entry *e = find_line(p, json_integer_value(json_object_get(record, "line")));
+    if (e == NULL || e->state != BATCH_BAD) return ERR_NONE;
+    json_t *now = batch_plan_error(e);
+    CHECK(now != NULL, err, ERR_MEMORY, "no memory for an error record");
+    if (json_equal(now, record)) e->state = BATCH_DONE;
+    json_decref(now);
+    return ERR_NONE;
+}
+
+int batch_plan_note(void *ctx, const json_t *record, uint32_t number, struct err *err)
 {
     struct batch_plan *p = ctx;
-    struct batch_entry *e = NULL;
-    if (json_object_get(record, "error") != NULL) {
-        e = find_line(p, json_integer_value(json_object_get(record, "line")));
-        if (e != NULL && e->state == BATCH_BAD) e->state = BATCH_DONE;
-        return;
-    }
-    char *key = key_of(json_object_get(record, "id"));
-    const json_t *index = key == NULL ? NULL : json_object_get(p->by_id, key);
-    free(key);
-    if (index != NULL) e = &p->entries[json_integer_value(index)];
-    if (e != NULL && e->state == BATCH_TO_DO) e->state = BATCH_DONE;
-    p->n_strange += e == NULL;
+    char want[BATCH_KEY_BYTES];
+    if (json_object_get(record, "error") != NULL) return note_error(p, record, err);
+    char *id = key_of(json_object_get(record, "id"));
+    CHECK(id != NULL, err, ERR_MEMORY, "no memory for an id");
+    const json_t *index = json_object_get(p->by_id, id);
+    free(id);
+    p->n_strange += index == NULL;
+    if (index == NULL) return ERR_NONE;
+    struct batch_entry *e = &p->entries[json_integer_value(index)];
+    batch_plan_key(p, e, want);
+    const char *key = json_string_value(json_object_get(record, "key"));
+    CHECK(key != NULL && strcmp(key, want) == 0, err, ERR_USAGE,
+          "%s: line %u is the result of another prompt, model or setting than line %u of the batch "
+          "asks for (its key is not %s): name another file with -o",
+          p->out, number, e->place.line, want);
+    if (e->state == BATCH_TO_DO) e->state = BATCH_DONE;
+    return ERR_NONE;
 }
 
 uint64_t batch_plan_need(const struct batch_plan *p, uint32_t until_full)

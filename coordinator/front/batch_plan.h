@@ -20,6 +20,7 @@ struct batch_entry {
     enum batch_state state;
     uint32_t n_prompt;
     int32_t n_tokens; /* as in struct batch_request */
+    uint64_t digest;  /* batch_request_digest() */
     /* of a bad one */
     enum err_code code;
     char *why;
@@ -31,6 +32,8 @@ struct batch_plan {
     uint32_t n, capacity;
     json_t *by_id;      /* id as JSON text → index of its entry */
     uint32_t n_strange; /* records in the output that no request has */
+    uint64_t shared;    /* of what decides all results alike: batch_plan_share() */
+    const char *out;    /* the output's name, for batch_plan_note(); the caller's to set */
 };
 
 /* batch_plan_read() - all of in. batch_plan_free() afterwards, also after an error. Returns
@@ -46,10 +49,20 @@ bool batch_plan_judge(int code);
 int batch_plan_refuse(struct batch_plan *p, uint32_t i, const json_t *id, const struct err *why,
                       struct err *err);
 
+/* batch_plan_share() - before batch_plan_note() and batch_plan_key(): what decides the results
+ * beside the requests, which is the model, the settings that change numbers, and n_ctx where the
+ * model turns positions otherwise in a long context. */
+void batch_plan_share(struct batch_plan *p, const struct session *s, uint32_t n_ctx);
+
+/* batch_plan_key() - what decides the result of e, as 16 hex digits and a NUL. */
+enum { BATCH_KEY_BYTES = 17 };
+void batch_plan_key(const struct batch_plan *p, const struct batch_entry *e,
+                    char key[BATCH_KEY_BYTES]);
+
 /* batch_plan_note() - a batch_record_fn: the entry of this record is done. A result counts for its
- * id, an error record for its line, and only while that is bad: who mends the line gets it run.
- * ctx: the plan. */
-void batch_plan_note(void *ctx, const json_t *record);
+ * id, and must have the key of its request: else ERR_USAGE. An error record counts for its line,
+ * and only while that is bad in the same way: who mends the line gets it run. ctx: the plan. */
+int batch_plan_note(void *ctx, const json_t *record, uint32_t number, struct err *err);
 
 /* batch_plan_need() - positions that the longest request asks for, text and all; until_full: what
  * -1 counts. */

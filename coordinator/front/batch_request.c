@@ -1,9 +1,12 @@
 /* batch_request - see batch_request.h. */
 #include "coordinator/front/batch_request.h"
 
+#include "engine/digest.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,6 +240,43 @@ int batch_request_read(struct batch_request *r, const char *line, size_t len,
     CHECK(r->root != NULL, err, ERR_USAGE, "no JSON at byte %d: %s", why.position, why.text);
     CHECK(json_is_object(r->root), err, ERR_USAGE, "want a JSON object");
     return take_fields(r, err);
+}
+
+/* ---- the digest ---- */
+
+/* spell() - every value with its length or its count, so that no two requests are spelled alike. */
+static void spell(const struct batch_request *r, uint32_t tokens_max, uint32_t n_ctx, FILE *f)
+{
+    const struct sampling *p = &r->sampling;
+    fprintf(f, "%u %u %d", tokens_max, n_ctx, r->ignore_eos);
+    fprintf(f, " %a %a %a %a %a %a %a", (double)p->temperature, (double)p->top_p, (double)p->min_p,
+            (double)p->typical_p, (double)p->repeat_penalty, (double)p->frequency_penalty,
+            (double)p->presence_penalty);
+    fprintf(f, " %u %u", p->top_k, p->penalty_last_n);
+    if (r->seed_given && p->temperature > 0) fprintf(f, " seed %llu", (unsigned long long)p->seed);
+    fprintf(f, " bias %u", p->n_bias);
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        fprintf(f, " %d %a", p->bias[i].id, (double)p->bias[i].bias);
+    fprintf(f, " stop %u", r->n_stops);
+    for (uint32_t i = 0; i < r->n_stops; i++)
+        fprintf(f, " %zu %s", strlen(r->stops[i]), r->stops[i]);
+    fprintf(f, " ids %zu", r->ids.n);
+    for (size_t i = 0; i < r->ids.n; i++) fprintf(f, " %d", r->ids.ids[i]);
+}
+
+int batch_request_digest(const struct batch_request *r, uint32_t tokens_max, uint32_t n_ctx,
+                         uint64_t *digest, struct err *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    if (f != NULL) spell(r, tokens_max, n_ctx, f);
+    const bool whole = f != NULL && !ferror(f);
+    const bool closed = f != NULL && fclose(f) == 0;
+    if (whole && closed) *digest = digest_bytes(text, len);
+    free(text);
+    CHECK(whole && closed, err, ERR_MEMORY, "no memory for the digest of a request");
+    return ERR_NONE;
 }
 
 void batch_request_free(struct batch_request *r)

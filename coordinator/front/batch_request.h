@@ -40,4 +40,10 @@ int batch_request_read(struct batch_request *r, const char *line, size_t len,
                        uint32_t n_base, struct err *err);
 void batch_request_free(struct batch_request *r);
 
+/* batch_request_digest() - of what a request asks for: prompt (r->ids, so a text must be encoded),
+ * sampling, stops; its seed only where one is given and drawn with. tokens_max: what n_tokens comes
+ * to; n_ctx: the context where it ends the text before that, else 0. Not its id. ERR_MEMORY. */
+int batch_request_digest(const struct batch_request *r, uint32_t tokens_max, uint32_t n_ctx,
+                         uint64_t *digest, struct err *err);
+
 #endif

@@ -128,15 +128,17 @@ static int top_up(struct batch_work *b, struct err *err)
 
 static json_t *result_of(const struct batch_work *b, const struct job *j)
 {
-    const struct batch_place *place = &b->plan.entries[j->entry].place;
+    const struct batch_entry *e = &b->plan.entries[j->entry];
+    char key[BATCH_KEY_BYTES];
     const struct continuation *c = &j->said;
     json_t *seed =
         j->r.sampling.temperature > 0 ? json_integer((json_int_t)j->r.sampling.seed) : json_null();
-    json_t *root = json_pack("{s:o, s:I, s:o, s:s, s:I, s:I, s:o}", "id",
-                             batch_plan_id(j->r.id, place), "line", (json_int_t)place->line, "text",
-                             output_json_text(c->n == 0 ? "" : c->text, c->n), "finish_reason",
-                             continuation_reason(c), "prompt_tokens", (json_int_t)j->r.ids.n,
-                             "tokens", (json_int_t)c->ids.n, "seed", seed);
+    batch_plan_key(&b->plan, e, key);
+    json_t *root = json_pack("{s:o, s:I, s:s, s:o, s:s, s:I, s:I, s:o}", "id",
+                             batch_plan_id(j->r.id, &e->place), "line", (json_int_t)e->place.line,
+                             "key", key, "text", output_json_text(c->n == 0 ? "" : c->text, c->n),
+                             "finish_reason", continuation_reason(c), "prompt_tokens",
+                             (json_int_t)j->r.ids.n, "tokens", (json_int_t)c->ids.n, "seed", seed);
     if (root == NULL || !b->session.settings->with_ids) return root;
     if (json_object_set_new(root, "prompt_ids", output_json_ids(j->r.ids.ids, j->r.ids.n)) == 0 &&
         json_object_set_new(root, "ids", output_json_ids(c->ids.ids, c->ids.n)) == 0)
@@ -250,22 +252,6 @@ static int check_settings(const struct settings *s, struct err *err)
     return ERR_NONE;
 }
 
-/* refuse_long() - before anything is loaded. */
-static int refuse_long(struct batch_work *b, struct err *err)
-{
-    const struct session *s = &b->session;
-    const uint32_t most = session_context(s, UINT64_MAX);
-    for (uint32_t i = 0; i < b->plan.n; i++) {
-        struct batch_entry *e = &b->plan.entries[i];
-        if (e->state != BATCH_TO_DO || e->n_prompt <= most) continue;
-        struct err why;
-        err_set(&why, ERR_CAPACITY, "the prompt has %u tokens and the context holds %u",
-                e->n_prompt, most);
-        TRY(batch_plan_refuse(&b->plan, i, NULL, &why, err));
-    }
-    return ERR_NONE;
-}
-
 /* prepare() - the context is the same whatever is done already, so that an interruption changes no
  * result. */
 static int prepare(struct batch_work *b, struct err *err)
@@ -274,8 +260,9 @@ static int prepare(struct batch_work *b, struct err *err)
     const char *path = s->settings->batch;
     TRY(batch_input_open(&b->in, path, s, err));
     TRY(batch_plan_read(&b->plan, &b->in, err));
-    TRY(refuse_long(b, err));
     b->n_ctx = session_context(s, batch_plan_need(&b->plan, SESSION_UNTIL_FULL_MAX));
+    batch_plan_share(&b->plan, s, b->n_ctx);
+    b->plan.out = s->settings->out;
     TRY(batch_output_open(&b->out, s->settings->out, batch_plan_note, &b->plan, err));
     if (b->plan.n_strange > 0)
         log_line(LOG_WARN, "%s has %u results of requests that are not in %s", s->settings->out,

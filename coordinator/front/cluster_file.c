@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { NAME_MAX_HERE = 64, THREADS_MAX = 65536 };
 
@@ -175,7 +176,11 @@ int cluster_file_read(struct cluster *out, const char *path, uint32_t ranks_max,
 {
     char *text;
     size_t len;
+    struct stat st;
     *out = (struct cluster){0};
+    /* To open a named pipe would wait for its writer. */
+    CHECK(strcmp(path, "-") == 0 || stat(path, &st) != 0 || S_ISREG(st.st_mode), err, ERR_FILE,
+          "%s is no plain file: put the cluster into one, or into standard input and name -", path);
     TRY(input_read(path, &text, &len, err));
     if (strlen(text) == len) return cluster_file_parse(out, text, path, ranks_max, err);
     free(text);

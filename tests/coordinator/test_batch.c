@@ -120,6 +120,60 @@ static void what_is_wrong_with_a_line_is_said(void **state)
     }
 }
 
+static uint64_t digest_of(const char *line, uint32_t tokens_max, uint32_t n_ctx)
+{
+    struct batch_request r;
+    struct err err;
+    uint64_t digest = 0;
+    if (read_line(&r, line, strlen(line), &err) != ERR_NONE) fail_msg("%s", err.text);
+    assert_int_equal(batch_request_digest(&r, tokens_max, n_ctx, &digest, &err), ERR_NONE);
+    batch_request_free(&r);
+    return digest;
+}
+
+static void a_digest_tells_requests_apart_and_no_more(void **state)
+{
+    (void)state;
+    static const char plain[] = "{\"ids\":[1,2],\"temperature\":0.5}";
+    static const char *const same[] = {"{\"temperature\":0.5,\"ids\":[1,2]}",
+                                       "{\"id\":7,\"ids\":[1,2],\"temperature\":0.5}",
+                                       "{\"ids\":[1,2],\"temperature\":5e-1,\"top_k\":0}"};
+    static const char *const others[] = {
+        plain,
+        "{\"ids\":[12],\"temperature\":0.5}",
+        "{\"ids\":[1,3],\"temperature\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.6}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"top_k\":3}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"top_p\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"min_p\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"typical_p\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"repeat_penalty\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"frequency_penalty\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"presence_penalty\":0.5}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"repeat_last_n\":3}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"logit_bias\":{\"5\":1}}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"logit_bias\":{\"5\":\"-inf\"}}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"ignore_eos\":true}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"seed\":0}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"seed\":1}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"stop\":\"a 1 b\"}",
+        "{\"ids\":[1,2],\"temperature\":0.5,\"stop\":[\"a\",\"b\"]}",
+        "{\"ids\":[1,2],\"temperature\":0}",
+    };
+    enum { N = sizeof others / sizeof others[0] };
+    uint64_t digests[N + 2];
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+        assert_true(digest_of(same[i], 8, 0) == digest_of(plain, 8, 0));
+    assert_true(digest_of("{\"ids\":[1],\"temperature\":0,\"seed\":1}", 8, 0) ==
+                digest_of("{\"ids\":[1],\"temperature\":0,\"seed\":2}", 8, 0));
+    for (size_t i = 0; i < N; i++) digests[i] = digest_of(others[i], 8, 0);
+    digests[N] = digest_of(plain, 9, 0);
+    digests[N + 1] = digest_of(plain, 8, 9);
+    for (size_t i = 0; i < N + 2; i++)
+        for (size_t k = 0; k < i; k++)
+            if (digests[i] == digests[k]) fail_msg("case %zu has the digest of case %zu", i, k);
+}
+
 static void depth_without_end_is_refused(void **state)
 {
     (void)state;
@@ -156,10 +210,19 @@ static void expect_file(const char *want)
     assert_string_equal(got, want);
 }
 
-static void count(void *ctx, const json_t *record)
+static int count(void *ctx, const json_t *record, uint32_t number, struct err *err)
 {
+    (void)err;
     assert_non_null(json_object_get(record, "id"));
-    ++*(int *)ctx;
+    assert_int_equal(number, ++*(int *)ctx);
+    return ERR_NONE;
+}
+
+static int refuse(void *ctx, const json_t *record, uint32_t number, struct err *err)
+{
+    (void)ctx;
+    (void)record;
+    return err_set(err, ERR_USAGE, "line %u", number);
 }
 
 static int reopen(struct batch_output *out, int *n, struct err *err)
@@ -216,6 +279,18 @@ static void a_file_that_is_not_ours_is_left_alone(void **state)
     }
 }
 
+static void a_refused_record_leaves_the_file_alone(void **state)
+{
+    (void)state;
+    struct batch_output out;
+    struct err err;
+    put(ONE TWO "{\"id\":");
+    assert_int_equal(batch_output_open(&out, path, refuse, NULL, &err), ERR_USAGE);
+    assert_string_equal(err.text, "line 1");
+    batch_output_close(&out);
+    expect_file(ONE TWO "{\"id\":");
+}
+
 static void two_cannot_write_one_file(void **state)
 {
     (void)state;
@@ -251,9 +326,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_changes_what_it_says_and_nothing_else),
         cmocka_unit_test(what_is_wrong_with_a_line_is_said),
+        cmocka_unit_test(a_digest_tells_requests_apart_and_no_more),
         cmocka_unit_test(depth_without_end_is_refused),
         cmocka_unit_test(whole_lines_are_kept_and_a_torn_one_is_dropped),
         cmocka_unit_test(a_file_that_is_not_ours_is_left_alone),
+        cmocka_unit_test(a_refused_record_leaves_the_file_alone),
         cmocka_unit_test(two_cannot_write_one_file),
         cmocka_unit_test(what_cannot_be_written_is_said),
     };

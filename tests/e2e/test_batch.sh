@@ -83,6 +83,36 @@ cut_and_continued() {
     check "nothing is left to do: nothing is written" [ "$(find "$result" -newermt '2002-01-01')" = '' ]
 }
 
+# What is there must be of these requests, this model and these settings.
+others_results() {
+    cp "$result" "$work/whole"
+    cp "$in" "$work/mine"
+    while IFS='|' read -r what edit arguments; do
+        sed "$edit" "$work/mine" >"$in"
+        # shellcheck disable=SC2086
+        batch 0 $arguments
+        expect_error "$what: the results are not taken for its own" 1 "$result: line [0-9]+ .* -o"
+        check "$what: the results stay" cmp -s "$work/whole" "$result"
+    done <<EOF
+another prompt|s/Once/Twice/|
+other stops|s/"mom"/"dad"/|
+another length|s/"max_tokens":/&1/|
+another seed|s/"seed":/&1/|
+a penalty from the command line||--repeat-penalty 1.3
+a context that ends texts||--ctx 16
+another cache||--kv q8_0
+EOF
+    cp "$work/mine" "$in"
+    "$TANDEM" quantize "$demo_model" "$work/other.gguf" --type q4_0 >/dev/null 2>&1
+    tandem generate -q -m "$work/other.gguf" --batch "$in" -o "$result"
+    expect_error "another model: the results are not taken for its own" 1 "$result: line [0-9]+ .* -o"
+    tac "$work/mine" >"$in"
+    batch 0 --ctx 500
+    check "the same requests in another order, with more room, are done" [ "$status" -eq 0 ]
+    check "and their results stay" cmp -s "$work/whole" "$result"
+    cp "$work/mine" "$in"
+}
+
 some_results() {
     [ -f "$result" ] && [ "$(wc -l <"$result")" -ge 3 ]
 }
@@ -158,15 +188,17 @@ bad_lines() {
         check "line ${case% *} has its error" [ "$(record "${case% *}" error.code)" = "${case#* }" ]
     done
     check "a good line among bad ones has its text" [ "$(record 1 tokens)" = 3 ]
+    check "a prompt that is too long keeps its id" [ "$(record 10 id)" = deep ]
     check "a line without an id has its number" [ "$(record 11 id)" = 11 ]
 
     cp "$result" "$work/whole"
     batch 0 --ctx 64
     check "bad lines are told once" cmp -s "$work/whole" "$result"
     sed -i 's/^nonsense$/{"prompt":"mended","max_tokens":2}/' "$in"
+    sed -i 's/"top_p":7/"top_p":8,"seed":-1/' "$in"
     batch 0 --ctx 64
     check "a line that is mended is run" [ "$(tail -n 1 "$result" | "$TOOLS/json_pick" line)" = 2 ]
-    check "and nothing else is" [ "$(wc -l <"$result")" -eq 11 ]
+    check "one that is wrong in another way has that error, and nothing else is new" [ "$(wc -l <"$result")" -eq 12 ]
 }
 
 wrong_use() {
@@ -178,6 +210,11 @@ wrong_use() {
     expect_error "a batch file that is not there is said" 2 'absent'
     tandem generate -q -m "$demo_model" --batch /dev/null -o "$work/x"
     expect_error "a batch that can be read only once is refused" 2 'plain file'
+    mkfifo "$work/pipe"
+    tandem generate -q -m "$demo_model" --batch "$work/pipe" -o "$work/x"
+    expect_error "a named pipe is refused, and not waited for" 2 'pipe is no plain file'
+    tandem plan -m "$demo_model" --cluster "$work/pipe"
+    expect_error "a cluster in a named pipe, too" 2 'pipe is no plain file'
     echo mine >"$work/notes"
     tandem generate -q -m "$demo_model" --batch "$in" -o "$work/notes"
     expect_error "another file is not written over" 2 'notes: line 1'
@@ -186,6 +223,7 @@ wrong_use() {
 
 each_as_alone
 cut_and_continued
+others_results
 interruptions
 bad_lines
 wrong_use
