@@ -14,7 +14,7 @@ static const struct {
     enum fault_place place;
 } places[] = {{"load:", FAULT_LOAD},       {"control:", FAULT_CONTROL}, {"compute:", FAULT_COMPUTE},
               {"prefill:", FAULT_PREFILL}, {"decode:", FAULT_DECODE},   {"send:", FAULT_SEND},
-              {"idle:", FAULT_IDLE}};
+              {"idle:", FAULT_IDLE},       {"measure:", FAULT_MEASURE}};
 
 static const char *const words[] = {
     [FAULT_ERROR] = "error", [FAULT_EXIT] = "exit", [FAULT_KILL] = "kill", [FAULT_STOP] = "stop"};
@@ -57,7 +57,7 @@ int fault_plan_read(struct fault_plan *plan, int rank, struct err *err)
     }
     return err_set(err, ERR_USAGE,
                    "TANDEM_TEST_FAULT: '%s' is not "
-                   "[RANK:]load|idle|control|compute|prefill|decode|send:ACTION",
+                   "[RANK:]measure|load|idle|control|compute|prefill|decode|send:ACTION",
                    text);
 }
 

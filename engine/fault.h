@@ -1,11 +1,11 @@
 /* fault - faults on request, so that tests can meet a slow or failing rank at a known place.
  *
- * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000". Places: load; idle
- * (waiting, behind the first batch); then once a batch, each in its column of the ledger: control
- * (reading it), compute, prefill or decode (compute of more rows than one, or of one), send. Rank
- * 0, the coordinator, has load, prefill and decode (a batch has left) and idle. An action is a
- * number of milliseconds to sleep, or error, exit, kill (SIGKILL) or stop (SIGSTOP). Without RANK:
- * every worker. */
+ * TANDEM_TEST_FAULT="[RANK:]PLACE:ACTION", e.g. "2:decode:exit" or "load:2000". Places: measure
+ * (its speed); load; idle (waiting, behind the first batch); then once a batch, each in its column
+ * of the ledger: control (reading it), compute, prefill or decode (compute of more rows than one,
+ * or of one), send. Rank 0, the coordinator, has measure (before it asks), load, prefill and decode
+ * (a batch has left) and idle. An action is a number of milliseconds to sleep, or error, exit, kill
+ * (SIGKILL) or stop (SIGSTOP). Without RANK: every worker. */
 #ifndef TANDEM_ENGINE_FAULT_H
 #define TANDEM_ENGINE_FAULT_H
 
@@ -22,7 +22,8 @@ enum fault_place {
     FAULT_PREFILL,
     FAULT_DECODE,
     FAULT_SEND,
-    FAULT_IDLE
+    FAULT_IDLE,
+    FAULT_MEASURE
 };
 enum fault_action { FAULT_SLEEP, FAULT_ERROR, FAULT_EXIT, FAULT_KILL, FAULT_STOP };
 

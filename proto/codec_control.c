@@ -77,11 +77,27 @@ FROM_WIRE(hello)
     return take_text("HELLO.family", w->family, &s->family, err);
 }
 
+TO_WIRE(watch)
+{
+    const struct msg_watch *s = &m->u.watch;
+    Wire__Watch *w = wire;
+    w->pid = s->pid;
+    return give_text("WATCH.host", s->host, &w->host, err);
+}
+
+FROM_WIRE(watch)
+{
+    struct msg_watch *s = &m->u.watch;
+    const Wire__Watch *w = wire;
+    s->pid = w->pid;
+    return take_text("WATCH.host", w->host, &s->host, err);
+}
+
 /* clang-format off */
 #define LOAD_NUMBERS(X)                                                                            \
     X(stage) X(n_stages) X(layer_first) X(layer_end) X(isa) X(matmul) X(kv_format) X(n_ctx)        \
     X(n_seqs) X(rows_max) X(wanted_max) X(credits) X(threads)                   \
-    X(trace_layers) X(coordinator_pid) X(from_rank) X(to_rank) X(wire_format)
+    X(trace_layers) X(from_rank) X(to_rank) X(wire_format)
 /* clang-format on */
 
 TO_WIRE(load)
@@ -91,7 +107,7 @@ TO_WIRE(load)
     LOAD_NUMBERS(PUT)
     w->n_n_blocks = KV_CLASSES_MAX;
     w->n_blocks = (uint32_t *)s->n_blocks;
-    return give_text("LOAD.coordinator_host", s->coordinator_host, &w->coordinator_host, err);
+    return ERR_NONE;
 }
 
 /* kv_format is the engine's own enum, out of reach here: the worker checks it. */
@@ -113,7 +129,6 @@ FROM_WIRE(load)
     TRY(check_number("LOAD.rows_max", s->rows_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.wanted_max", s->wanted_max, 1, CODEC_NUMBER_MAX, err));
     TRY(check_number("LOAD.credits", s->credits, 1, MESSAGE_RANKS_MAX, err));
-    TRY(take_text("LOAD.coordinator_host", w->coordinator_host, &s->coordinator_host, err));
     TRY(check_number("LOAD.trace_layers", w->trace_layers, 0, 1, err));
     TRY(check_number("LOAD.from_rank", w->from_rank, 0, MESSAGE_RANKS_MAX - 1, err));
     TRY(check_number("LOAD.to_rank", w->to_rank, 0, MESSAGE_RANKS_MAX - 1, err));
@@ -244,7 +259,7 @@ FROM_WIRE(heartbeat)
     struct msg_heartbeat *s = &m->u.heartbeat;
     const Wire__Heartbeat *w = wire;
     HEARTBEAT_NUMBERS(GET)
-    TRY(check_number("HEARTBEAT.state", s->state, WORKER_LOADING, WORKER_FORWARD, err));
+    TRY(check_number("HEARTBEAT.state", s->state, WORKER_LOADING, WORKER_MEASURING, err));
     TRY(check_number("HEARTBEAT.layer", s->layer, 0, LAYERS_MAX, err));
     TRY(accounts_from_wire(&c->in, w, s, err));
     return marks_from_wire(&c->in, w, s, err);

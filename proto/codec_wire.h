@@ -48,6 +48,7 @@ struct codec {
 /* X(TYPE, name, whether rows may travel behind it) */
 #define CODEC_MESSAGES(X)                                                                          \
     X(HELLO, hello, false)                                                                         \
+    X(WATCH, watch, false)                                                                         \
     X(LOAD, load, false)                                                                           \
     X(READY, ready, false)                                                                         \
     X(HEARTBEAT, heartbeat, false)                                                                 \

@@ -8,6 +8,7 @@
  *   worker ◄─ MODEL ─ coordinator;  worker ─ PULL ─► coordinator, ◄─ PIECE ─ …  (no model file there)
  *   worker ─ READY ─► coordinator
  *   worker ─ HEARTBEAT, ERROR ─► coordinator
+ *   worker ◄─ WATCH ─ coordinator  (the first worker alone, before all else)
  *   worker ◄─ CLOCK ─► coordinator
  *   worker ◄─ PROBE ─ coordinator;  worker ─ PROBED ─► coordinator
  *   worker ◄─ STOP ── coordinator;  worker ─ REPORT ─► coordinator
@@ -23,6 +24,7 @@
 
 enum message_type {
     MESSAGE_HELLO = 1,
+    MESSAGE_WATCH,
     MESSAGE_LOAD,
     MESSAGE_READY,
     MESSAGE_HEARTBEAT,
@@ -62,6 +64,13 @@ struct msg_hello {
     uint32_t wants_model; /* 0 or 1: its host has no model file; family is "" and model_digest 0, and MODEL must come */
 };
 
+/* Look after me, where you share my host: who is killed or stopped says nothing himself. The first thing that the
+ * coordinator says at all. */
+struct msg_watch {
+    uint32_t pid;
+    const char *host;
+};
+
 /* The coordinator tells a worker its share and the sizes of the line. */
 struct msg_load {
     uint32_t stage, n_stages; /* stage 0 .. n_stages-1 */
@@ -74,8 +83,6 @@ struct msg_load {
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
     uint32_t wire_format;  /* enum wire_format: how rows travel between stages */
-    uint32_t coordinator_pid;     /* for a worker beside it, which looks after it */
-    const char *coordinator_host;
     uint32_t from_rank, to_rank; /* the neighbours on the data channel; ranks without a share are passed over */
 };
 
@@ -87,7 +94,7 @@ struct msg_ready {
     uint64_t rss_bytes;        /* resident in its process now; stages of one process say the same */
 };
 
-enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD };
+enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD, WORKER_MEASURING };
 
 /* One batch in a stage's ledger. Instants are of the stage's monotonic clock; the columns count what was booked
  * since the batch before it, so that they add up to the totals.
@@ -233,6 +240,7 @@ struct message {
     enum message_type type;
     union {
         struct msg_hello hello;
+        struct msg_watch watch;
         struct msg_load load;
         struct msg_ready ready;
         struct msg_heartbeat heartbeat;

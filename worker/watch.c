@@ -12,10 +12,10 @@ enum {
                           before the job is */
 };
 
-void watch_open(struct watch *w, const struct msg_load *load, const char *host, uint32_t stall_ms)
+void watch_open(struct watch *w, const struct msg_watch *who, const char *host, uint32_t stall_ms)
 {
-    *w = (struct watch){.pid = load->coordinator_pid, .stall_ms = stall_ms};
-    snprintf(w->host, sizeof w->host, "%s", load->coordinator_host);
+    *w = (struct watch){.pid = who->pid, .stall_ms = stall_ms};
+    snprintf(w->host, sizeof w->host, "%s", who->host);
     w->on = w->pid != 0 && w->pid != (uint32_t)getpid() && strcmp(w->host, host) == 0;
 }
 

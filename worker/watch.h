@@ -2,7 +2,7 @@
  * work; its process does.
  *
  * The first worker looks, where it shares the coordinator's host, as is usual: a coordinator that
- * is killed or stopped says nothing itself. Station before: LOAD, which says which process to look
+ * is killed or stopped says nothing itself. Station before: WATCH, which says which process to look
  * at. Station after: worker. */
 #ifndef TANDEM_WORKER_WATCH_H
 #define TANDEM_WORKER_WATCH_H
@@ -22,8 +22,8 @@ struct watch {
     uint64_t looked_ns, since_ns; /* the last look; since when it has been in this state */
 };
 
-/* watch_open() - if load's coordinator is another process of this host. */
-void watch_open(struct watch *w, const struct msg_load *load, const char *host, uint32_t stall_ms);
+/* watch_open() - if it is another process of this host. stall_ms: how long it may be stopped. */
+void watch_open(struct watch *w, const struct msg_watch *who, const char *host, uint32_t stall_ms);
 
 /* watch_look() - cheap: looks a few times a second at most. now: ledger_now_ns(). Returns ERR_RANK
  * (it is gone), ERR_STALL (it has been stopped for stall_ms); the error's who names it. Time in

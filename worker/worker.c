@@ -45,7 +45,6 @@ struct worker {
     struct stage_sizes sizes; /* of what is around the stage */
     struct fault_plan fault;
     struct watch watch; /* of the coordinator */
-    uint32_t stall_ms;
     char host[256];
     uint32_t layer_first;
     bool is_last;
@@ -82,7 +81,7 @@ static int send_control(struct worker *w, const struct message *m, struct err *e
 static const char *doing(const struct worker *w, char *text, size_t size)
 {
     char beat[BEAT_TEXT_MAX];
-    const uint64_t since_ns = w->beat.state == WORKER_LOADING ? w->began_ns : w->ledger.mark_ns;
+    const uint64_t since_ns = w->ledger.mark_ns > 0 ? w->ledger.mark_ns : w->began_ns;
     snprintf(text, size, "%s, for %.2f s", beat_describe(&w->beat, beat),
              (double)(ledger_now_ns() - since_ns) * 1e-9);
     return text;
@@ -242,13 +241,17 @@ static int answer_probe(struct worker *w, const struct msg_probe *p, struct err 
     CHECK(w->stage != NULL || p->n_bytes > 0 || p->threads > 0, err, ERR_PEER,
           "asked how fast it reads its weights before it was asked to load");
     struct message m = {.type = MESSAGE_PROBED};
+    const uint32_t state = w->beat.state;
     TRY(send_accounts(w, err));
+    w->beat.state = WORKER_MEASURING;
+    TRY(fault_act(&w->fault, FAULT_MEASURE, pulse_while_delayed, w, err));
     if (p->n_bytes > 0)
         TRY(raw_pingpong(w, p, err));
     else if (p->threads > 0)
         TRY(product_speed(w, p, &m.u.probed, err));
     else
         m.u.probed.read_bytes_s = read_speed(w);
+    w->beat.state = state;
     return send_control(w, &m, err);
 }
 
@@ -262,7 +265,7 @@ static void note_remote(struct worker *w, const struct msg_model *m)
     memcpy(w->remote.file_bytes, m->file_bytes, m->n_parts * sizeof *m->file_bytes);
 }
 
-/* obey_control() - MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or STOP. */
+/* obey_control() - WATCH, MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or STOP. */
 static int obey_control(struct worker *w, const struct message *m, struct err *err)
 {
     if (m->type == MESSAGE_CLOCK) return tell_clock(w, m->u.clock.asked_ns, err);
@@ -270,10 +273,10 @@ static int obey_control(struct worker *w, const struct message *m, struct err *e
     if (m->type == MESSAGE_STOP) {
         w->stopped = true;
         w->stop_idle_ns = m->u.stop.idle_ns;
+    } else if (m->type == MESSAGE_WATCH) {
+        watch_open(&w->watch, &m->u.watch, w->host, w->config->stall_ms);
     } else if (m->type == MESSAGE_LOAD && !w->has_load) {
         w->load = m->u.load;
-        if (link_rank(w->link) == 1) watch_open(&w->watch, &w->load, w->host, w->stall_ms);
-        w->load.coordinator_host = NULL; /* lives as long as its message */
         w->has_load = true;
     } else if (m->type == MESSAGE_MODEL && w->pull != NULL && !w->has_remote) {
         note_remote(w, &m->u.model);
@@ -766,7 +769,6 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
     w->link = l;
     w->config = config;
     w->began_ns = ledger_now_ns();
-    w->stall_ms = config->stall_ms;
     if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
     log_set_who("worker %d @%s", link_rank(l), w->host);
 

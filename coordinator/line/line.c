@@ -18,7 +18,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     HOME_SLOTS = 2,
@@ -147,8 +146,6 @@ static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const st
                                       .credits = lim->credits,
                                       .threads = threads,
                                       .trace_layers = c->trace_layers,
-                                      .coordinator_pid = (uint32_t)getpid(),
-                                      .coordinator_host = roster_host(ln->roster),
                                       .from_rank = rank_of_stage(ln, (int64_t)stage - 1),
                                       .to_rank = rank_of_stage(ln, (int64_t)stage + 1)}};
     memcpy(load.u.load.n_blocks, lim->n_blocks, sizeof lim->n_blocks);
@@ -189,6 +186,7 @@ static int measure_line(struct line *ln, const struct line_config *c, struct err
                                       .weight_bytes = plan_stage_bytes(ln->model, all),
                                       .threads = c->threads};
     plan_work_free(&work);
+    TRY(fault_act(&ln->fault, FAULT_MEASURE, NULL, NULL, err));
     TRY(measure_ranks(ln->roster, ln->link, &wish, &planner_usual, ln->ranks, err));
     for (uint32_t i = 0; i < n; i++)
         log_line(LOG_INFO, "worker %d @%s: reads weights at %.1f GB/s, computes %.0f GOP/s",

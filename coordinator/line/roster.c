@@ -81,6 +81,13 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* ask_to_watch() - the first worker, after this process. */
+static int ask_to_watch(struct roster *r, struct err *err)
+{
+    const struct message m = {.type = MESSAGE_WATCH, .u.watch = {.pid = (uint32_t)getpid(), .host = r->host}};
+    return roster_send(r, 0, &m, err);
+}
+
 int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err)
 {
     struct roster *r = calloc(1, sizeof *r);
@@ -106,8 +113,12 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
         r->members[i].stage = i;
         r->stages[i] = &r->members[i];
     }
-    *out = r;
-    return ERR_NONE;
+    rc = ask_to_watch(r, err);
+    if (rc != ERR_NONE)
+        roster_close(r);
+    else
+        *out = r;
+    return rc;
 }
 
 void roster_close(struct roster *r)
@@ -118,11 +129,6 @@ void roster_close(struct roster *r)
     free(r->members);
     free(r->stages);
     free(r);
-}
-
-const char *roster_host(const struct roster *r)
-{
-    return r->host;
 }
 
 uint32_t roster_size(const struct roster *r)
@@ -238,7 +244,8 @@ static int note_message(struct roster *r, struct member *m, const struct message
         return note_pull(r, m, &msg->u.pull, err);
     case MESSAGE_PROBED:
         m->probed = msg->u.probed;
-        m->is_probed = true;
+        m->is_probing = false;
+        m->beat.state = WORKER_IDLE; /* likewise */
         return ERR_NONE;
     case MESSAGE_ERROR:
         return blame(m, (enum err_code)msg->u.error.code, msg->u.error.text, err);
@@ -270,11 +277,14 @@ static int take_messages(struct roster *r, struct err *err)
     }
 }
 
-/* describe() - before READY the heartbeats of a worker may be those of an earlier state. */
+/* describe() - what was asked of a worker is known for sure; its latest heartbeat may be of an earlier state. */
 static const char *describe(const struct member *m, char text[BEAT_TEXT_MAX])
 {
     struct msg_heartbeat beat = m->beat;
-    if (!m->answered[ROSTER_READY]) beat.state = WORKER_LOADING;
+    if (m->is_probing)
+        beat.state = WORKER_MEASURING;
+    else if (!m->answered[ROSTER_READY])
+        beat.state = m->has_range ? WORKER_LOADING : 0;
     return beat_describe(&beat, text);
 }
 
@@ -417,13 +427,13 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
 
 int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err)
 {
-    r->stages[index]->is_probed = false;
+    r->stages[index]->is_probing = true;
     return roster_send(r, index, &(struct message){.type = MESSAGE_PROBE, .u.probe = *probe}, err);
 }
 
 int roster_await_probed(struct roster *r, uint32_t index, struct err *err)
 {
-    while (!r->stages[index]->is_probed) {
+    while (r->stages[index]->is_probing) {
         link_wait(r->link, 1000);
         TRY(roster_poll(r, err));
     }

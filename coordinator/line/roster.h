@@ -21,8 +21,8 @@ struct member {
     struct msg_report report;
     struct msg_heartbeat beat; /* without its accounts and marks: the journal has them */
     struct clock_round clock;  /* the latest answer */
-    bool is_probed;            /* the latest PROBE is answered, by: */
-    struct msg_probed probed;
+    bool is_probing;           /* a PROBE is not answered yet */
+    struct msg_probed probed;  /* the latest answer */
     uint64_t heard_ns;
     uint32_t stage; /* its index in the roster */
     bool has_range;
@@ -33,12 +33,10 @@ struct member {
 struct roster;
 
 /* roster_open() - accounts go into journal, which must outlive the roster. stall_ms: how long a worker may be silent;
- * 0: STALL_MS_DEFAULT. */
+ * 0: STALL_MS_DEFAULT. Asks the first worker to look after this process (WATCH). */
 int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err);
 void roster_close(struct roster *r); /* NULL is allowed */
 
-/* roster_host() - the coordinator's own host; lives as long as the roster. */
-const char *roster_host(const struct roster *r);
 
 /* Those who have a part in the line, in its order: at first all, by rank. */
 uint32_t roster_size(const struct roster *r);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_fault_matrix - killed, stopped, gone or failed; while loading, in the prompt, in the text or idle; each rank of a
-# line: the one that it was is named in time, the line ends with the right status, and nobody is left.
+# test_fault_matrix - killed, stopped, gone or failed; while measuring, loading, in the prompt, in the text or idle;
+# each rank of a line: the one that it was is named in time, the line ends with the right status, and nobody is left.
 #
 #   sh test_fault_matrix.sh TANDEM TOOLS
 #
@@ -56,6 +56,7 @@ says_what_it_did() {
     case $1:$2:$3 in
     0:*) pattern=. ;;
     *:load:*) pattern='while loading' ;;
+    *:measure:*) pattern='while measuring its speed' ;;
     *:idle:error) pattern='while waiting' ;;
     *:error) pattern='in batch [0-9]* at layer [0-9]' ;;
     *) pattern='in batch [0-9]* at layer [0-9]|while waiting' ;;
@@ -79,6 +80,7 @@ one() {
     rank=$1 name="rank $1, $2, $3" place=$2 action=$3 limit=$dead_ms
     [ "$action" = stop ] && limit=$stall_ms
     shift 3
+    [ "$place" = measure ] && set -- "$@" --split auto
     took=-
     if [ "$rank" -eq 0 ]; then
         timeout -k 5 30 mpirun --oversubscribe -n 3 "$@" >"$work/out" 2>"$work/err" </dev/null
@@ -102,14 +104,23 @@ one() {
     fi
 }
 
+# beside RANK PLACE ACTION
+beside() {
+    (one "$@") >"$work/said-$1-$2-$3" 2>&1 &
+    running=$((${running:-0} + 1))
+    [ $((running % side_by_side)) -ne 0 ] || wait
+}
+
 for rank in 0 1 2; do
     for place in load prefill decode idle; do
         for action in kill stop exit error; do
-            (one $rank $place $action) >"$work/said-$rank-$place-$action" 2>&1 &
-            running=$((${running:-0} + 1))
-            [ $((running % side_by_side)) -ne 0 ] || wait
+            beside $rank $place $action
         done
     done
+done
+for fault in '0 measure kill' '0 measure stop' '2 measure kill' '2 measure stop' '2 measure error'; do
+    # shellcheck disable=SC2086
+    beside $fault
 done
 wait
 cat "$work"/said-*

@@ -35,6 +35,7 @@ static void a_fault_is_for_its_rank(void **state)
         {"2:load:stop", 2, FAULT_LOAD},
         {"2:load:stop", 1, FAULT_NONE},
         {"0:idle:kill", 0, FAULT_IDLE},
+        {"0:measure:kill", 0, FAULT_MEASURE},
         {"prefill:20", 3, FAULT_PREFILL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -149,8 +149,6 @@ static void any_load(struct random_store *r, struct msg_load *m)
     m->credits = 1 + below(r, MESSAGE_RANKS_MAX);
     m->threads = below(r, 65536);
     m->trace_layers = below(r, 2);
-    m->coordinator_pid = below(r, 1 << 30);
-    m->coordinator_host = any_text(r, 0);
     m->from_rank = below(r, MESSAGE_RANKS_MAX);
     m->to_rank = below(r, MESSAGE_RANKS_MAX);
 }
@@ -158,7 +156,7 @@ static void any_load(struct random_store *r, struct msg_load *m)
 static void any_heartbeat(struct random_store *r, struct msg_heartbeat *m)
 {
     *m = (struct msg_heartbeat){
-        .state = 1 + below(r, WORKER_FORWARD),
+        .state = 1 + below(r, WORKER_MEASURING),
         .batch_id = any_number(r),
         .layer = below(r, 65536),
         .done = any_number(r),
@@ -223,6 +221,9 @@ void random_message(struct random_store *r, enum message_type type, struct messa
             .ulimit = any_text(r, 4),
             .wants_model = below(r, 2),
         };
+        break;
+    case MESSAGE_WATCH:
+        out->u.watch = (struct msg_watch){(uint32_t)n[0], any_text(r, 0)};
         break;
     case MESSAGE_LOAD:
         any_load(r, &out->u.load);
@@ -373,14 +374,6 @@ static bool same_probe(const struct msg_probe *a, const struct msg_probe *b)
            same_bytes(a->bytes, b->bytes, a->n_bytes * sizeof *a->bytes);
 }
 
-/* same_load() - the host, which is last, by its text; before it there may be padding. */
-static bool same_load(const struct msg_load *a, const struct msg_load *b)
-{
-    return same_bytes(a, b, offsetof(struct msg_load, coordinator_pid)) &&
-           a->coordinator_pid == b->coordinator_pid &&
-           strcmp(a->coordinator_host, b->coordinator_host) == 0;
-}
-
 static bool same_model(const struct msg_model *a, const struct msg_model *b)
 {
     return a->digest == b->digest && a->stamp == b->stamp && a->n_parts == b->n_parts &&
@@ -400,8 +393,10 @@ bool same_message(const struct message *a, const struct message *b)
     switch (a->type) {
     case MESSAGE_HELLO:
         return same_hello(&a->u.hello, &b->u.hello);
+    case MESSAGE_WATCH:
+        return a->u.watch.pid == b->u.watch.pid && strcmp(a->u.watch.host, b->u.watch.host) == 0;
     case MESSAGE_LOAD:
-        return same_load(&a->u.load, &b->u.load);
+        return same_bytes(&a->u.load, &b->u.load, sizeof a->u.load);
     case MESSAGE_READY:
         return same_ready(&a->u.ready, &b->u.ready);
     case MESSAGE_HEARTBEAT:

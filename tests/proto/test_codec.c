@@ -181,7 +181,7 @@ static const struct {
      {0x10, 1, 0x20, 1, 0x38, 1,    0x40, 1,    0x4a, 4,    1, 1,
       1,    1, 0x50, 1, 0x58, 1,    0x60, 1,    0xb0, 1,    3},
      "LOAD.wire_format is 3, want 0 to 2"},
-    {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 3"},
+    {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 4"},
     {MESSAGE_HEARTBEAT,
      12,
      {0x08, 1, 0x32, 8},

@@ -33,9 +33,9 @@ static void until(pid_t pid, enum process_state want)
 
 static struct watch watch_of(pid_t pid)
 {
-    const struct msg_load load = {.coordinator_pid = (uint32_t)pid, .coordinator_host = "here"};
+    const struct msg_watch who = {.pid = (uint32_t)pid, .host = "here"};
     struct watch w;
-    watch_open(&w, &load, "here", 2000);
+    watch_open(&w, &who, "here", 2000);
     return w;
 }
 
@@ -110,8 +110,7 @@ static void nobody_watches_himself_or_another_host(void **state)
     (void)state;
     struct watch w = watch_of(getpid());
     assert_false(w.on);
-    const struct msg_load far = {.coordinator_pid = (uint32_t)getppid(),
-                                 .coordinator_host = "there"};
+    const struct msg_watch far = {.pid = (uint32_t)getppid(), .host = "there"};
     watch_open(&w, &far, "here", 2000);
     assert_false(w.on);
     struct watch none = {0};
