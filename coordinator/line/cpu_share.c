@@ -43,6 +43,19 @@ static struct host_sum sum_host(const struct msg_hello *const *hellos, const uin
     return s;
 }
 
+uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *threads,
+                         uint32_t n)
+{
+    uint32_t lanes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct host_sum s = sum_host(hellos, threads, n, hellos[i]);
+        if (s.first != i) continue;
+        const uint64_t at_once = s.threads > 0 ? s.cpus * s.workers / s.threads : 1;
+        lanes += at_once < 1 ? 1 : at_once < s.workers ? (uint32_t)at_once : s.workers;
+    }
+    return lanes;
+}
+
 enum cpu_share_verdict cpu_share_judge(const struct msg_hello *const *hellos,
                                        const uint32_t *threads, uint32_t n, uint32_t worker,
                                        char text[CPU_SHARE_TEXT_MAX])

@@ -16,6 +16,11 @@ enum { CPU_SHARE_TEXT_MAX = 256 };
  * line. */
 uint32_t cpu_share_threads(const struct msg_hello *const *hellos, uint32_t n, uint32_t worker);
 
+/* cpu_share_lanes() - how many of the workers can compute at the same time: on each host no more
+ * than its CPUs have threads of theirs. At least one. threads [n]. */
+uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *threads,
+                         uint32_t n);
+
 enum cpu_share_verdict {
     CPU_SHARE_FINE,
     CPU_SHARE_CROWDED, /* more workers than CPUs, with a thread each: what was asked for */

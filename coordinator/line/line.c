@@ -18,6 +18,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     HOME_SLOTS = 2,
@@ -34,6 +35,7 @@ struct line {
     struct scheduler *scheduler;
     struct pipeline *pipeline;
     uint32_t n_stages;
+    uint32_t n_lanes; /* stages that compute at the same time */
     struct layer_range *ranges;
     struct line_stage *stages;
     struct planner_rank *ranks;  /* of all workers, as measured; NULL: nobody asked */
@@ -265,6 +267,7 @@ static int send_loads(struct line *ln, const struct line_config *c, struct err *
         threads[i] = c->threads > 0 ? c->threads : roster_threads(ln->roster, i);
         rc = send_load(ln, i, threads[i], c, err);
     }
+    if (rc == ERR_NONE) ln->n_lanes = cpu_share_lanes(hellos, threads, n);
     if (rc == ERR_NONE) warn_of_cpus(ln, hellos, threads);
     free(hellos);
     free(threads);
@@ -319,6 +322,7 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
     TRY(block_tables_open(&ln->tables, &tables, err));
     TRY(cost_model_open(&ln->costs, ln->n_stages, err));
     struct scheduler_config sc = {.n_stages = ln->n_stages,
+                                  .n_lanes = ln->n_lanes,
                                   .n_seqs = lim->n_seqs,
                                   .rows_max = lim->rows_max,
                                   .chunk = c->chunk,

@@ -342,10 +342,9 @@ static void put_fetches(struct scheduler *sc, struct flight *f)
     }
 }
 
-uint32_t scheduler_groups(uint32_t n_stages, uint32_t n_decoding)
+uint32_t scheduler_groups(uint32_t n_lanes, uint32_t n_decoding)
 {
-    uint32_t groups = (n_decoding + SCHEDULER_GROUP_ROWS - 1) / SCHEDULER_GROUP_ROWS;
-    return groups < n_stages ? groups : n_stages;
+    return n_decoding < n_lanes ? n_decoding : n_lanes;
 }
 
 static void put_decode_rows(struct scheduler *sc, struct flight *f, uint32_t decode_in_air)
@@ -353,7 +352,8 @@ static void put_decode_rows(struct scheduler *sc, struct flight *f, uint32_t dec
     uint32_t n_decoding = 0, n_seqs = sc->config.n_seqs;
     for (uint32_t slot = 0; slot < n_seqs; slot++)
         n_decoding += sc->slots[slot] != NULL && sc->slots[slot]->state == SEQUENCE_DECODE;
-    uint32_t groups = scheduler_groups(sc->config.n_stages, n_decoding);
+    uint32_t n_lanes = sc->config.n_lanes > 0 ? sc->config.n_lanes : sc->config.n_stages;
+    uint32_t groups = scheduler_groups(n_lanes, n_decoding);
     if (decode_in_air >= groups) return;
     uint32_t share = (n_decoding + groups - 1) / groups;
     for (uint32_t i = 0; i < n_seqs && f->n_rows < share; i++) {

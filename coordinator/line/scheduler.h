@@ -1,9 +1,8 @@
 /* scheduler - which rows go next, so that every stage has work, and whose KV blocks make room.
  *
  * A simple policy: decode rows first, then prompt chunks in the rest of the row budget. Sequences
- * that decode are dealt into as many groups as pay off: a stage reads its weights once per batch,
- * so a group is worth having from SCHEDULER_GROUP_ROWS rows on, and there are never more groups
- * than stages. Whoever waits comes in when its tokens fit (request_queue). When one in the line
+ * that decode are dealt evenly into groups, one for each stage that can compute at the same time
+ * as the others: stages that share cores would only read their weights more often. Whoever waits comes in when its tokens fit (request_queue). When one in the line
  * needs a block and none is left, the youngest goes back to the queue; the oldest is never sent
  * away, so it finishes, and so does everybody in the end. Station before: line (submitted
  * requests). Station after: pipeline (sends the flight). */
@@ -14,19 +13,19 @@
 #include "coordinator/line/cost_model.h"
 #include "coordinator/line/flight.h"
 
-enum { SCHEDULER_GROUP_ROWS = 8 };
-
 /* scheduler_chunk_max() - prompt rows of a batch at most, where none are asked for: as many as
  * leave something to do for every stage. waiting: prompt rows that wait at most. */
 uint64_t scheduler_chunk_max(uint32_t n_stages, uint64_t waiting);
 
-/* scheduler_groups() - batches under way at once, where so many sequences decode. */
-uint32_t scheduler_groups(uint32_t n_stages, uint32_t n_decoding);
+/* scheduler_groups() - batches under way at once, where so many sequences decode and so many stages
+ * compute at the same time. */
+uint32_t scheduler_groups(uint32_t n_lanes, uint32_t n_decoding);
 
 struct scheduler;
 
 struct scheduler_config {
     uint32_t n_stages;
+    uint32_t n_lanes; /* stages that compute at the same time; 0: all of them */
     uint32_t n_seqs;
     uint32_t rows_max;              /* of a batch */
     uint32_t chunk;                 /* prompt rows of a batch; 0: by what they cost */

@@ -100,10 +100,40 @@ static void cpus_are_dealt_and_judged(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) check_case(&cases[i]);
 }
 
+/* Workers of one thread on hosts of so many CPUs, or of threads on one host. */
+static void workers_compute_at_once_as_far_as_the_cpus_go(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t n, per_host, cpus, threads, lanes;
+    } lanes[] = {
+        {1, 1, 8, 8, 1}, {4, 1, 1, 1, 4}, {4, 4, 2, 1, 2}, {4, 4, 8, 2, 4},
+        {4, 4, 8, 4, 2}, {4, 2, 1, 1, 2}, {3, 3, 1, 1, 1}, {2, 2, 4, 8, 1},
+    };
+    static const char *const hosts[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        struct msg_hello hellos[WORKERS_MAX];
+        const struct msg_hello *rows[WORKERS_MAX];
+        uint32_t threads[WORKERS_MAX];
+        for (uint32_t k = 0; k < lanes[i].n; k++) {
+            hellos[k] = (struct msg_hello){.host = hosts[k / lanes[i].per_host],
+                                           .cpus = lanes[i].cpus,
+                                           .cpus_online = lanes[i].cpus,
+                                           .pid = 100 + k};
+            rows[k] = &hellos[k];
+            threads[k] = lanes[i].threads;
+        }
+        if (cpu_share_lanes(rows, threads, lanes[i].n) != lanes[i].lanes)
+            fail_msg("case %zu: %u lanes, want %u", i, cpu_share_lanes(rows, threads, lanes[i].n),
+                     lanes[i].lanes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpus_are_dealt_and_judged),
+        cmocka_unit_test(workers_compute_at_once_as_far_as_the_cpus_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,8 @@ one() {
     [ "$action" = stop ] && limit=$stall_ms
     shift 3
     [ "$place" = measure ] && set -- "$@" --split auto
+    # On a quick wire a worker may never find its queue empty.
+    [ "$place" = idle ] && set -- "$@" --link-emulate 5ms
     took=-
     if [ "$rank" -eq 0 ]; then
         timeout -k 5 30 mpirun --oversubscribe -n 3 "$@" >"$work/out" 2>"$work/err" </dev/null
