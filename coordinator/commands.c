@@ -16,17 +16,20 @@ static const struct command commands[] = {
             "order of the prompts, each as if it were alone and behind a line \"== 1 ==\".\n"
             "A text ends at a token that ends texts or at a stop string (finish reason \"stop\"), "
             "after -n tokens or when the context is full (\"length\").\n"
-            "--json prints for each sequence one line: prompt_ids, cached_tokens (how many of these "
+            "--json prints for each sequence one line: prompt_ids, cached_tokens (how many of "
+            "these "
             "another sequence had left in the cache), ids (the one that ended the "
             "text, too), text, finish_reason, seed "
             "(null for greedy) and timings.\n"
             "--batch FILE.jsonl -o OUT.jsonl runs many requests. A line of FILE is an object with "
             "prompt (text) or ids, and whatever its request wants to be different from the command "
             "line: id, max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
-            "frequency_penalty, presence_penalty, repeat_last_n, logit_bias ({\"ID\": V}), seed, stop "
+            "frequency_penalty, presence_penalty, repeat_last_n, logit_bias ({\"ID\": V}), seed, "
+            "stop "
             "(a text or several), ignore_eos. A line of OUT has id (or else the number of the "
             "line), line, key (a digest of model, prompt and settings), text, finish_reason, "
-            "prompt_tokens, tokens and seed; or, for a line that cannot be run, id, line and error. "
+            "prompt_tokens, tokens and seed; or, for a line that cannot be run, id, line and "
+            "error. "
             "Started again, it does what OUT lacks, and refuses an OUT whose results have another "
             "key than their requests. SIGUSR1 ends "
             "it early, with status 75 where something is left.",
@@ -132,15 +135,18 @@ static const struct command commands[] = {
     {
         .name = "plan",
         .usage = "-m MODEL --ranks N | --cluster FILE [options]",
-        .summary = "say who would hold what, and how fast the line would be, before anything is loaded",
+        .summary =
+            "say who would hold what, and how fast the line would be, before anything is loaded",
         .details =
-            "Cuts the layers so that the slowest stage is as fast as it can be within the memory of "
+            "Cuts the layers so that the slowest stage is as fast as it can be within the memory "
+            "of "
             "each rank, and says for each what it holds and what it may use, how fast the line "
             "decodes and reads a prompt, which stage holds it up, and the largest context that "
             "fits. A rank that would only slow the line is left out. Reads no tensor's data.\n"
             "A cluster file has a line for each host, in the order of the line:\n"
             "  node01 ranks=1 threads=8 memory=16GiB read=21.5 gops=900 link=30,1.1 local=1,5\n"
-            "ranks: workers there. memory: what they may use together. read, gops: what one of them "
+            "ranks: workers there. memory: what they may use together. read, gops: what one of "
+            "them "
             "reads of weights in GB/s and computes in 10^9 operations a second. link, local: "
             "microseconds and GB/s to other hosts and between ranks of this one. A line whose name "
             "is * sets what holds for the lines after it; # begins a comment.",
@@ -152,11 +158,13 @@ static const struct command commands[] = {
         .name = "probe",
         .usage = "[-m MODEL] [-o FILE] [options]",
         .summary = "measure the hosts of a line and write the cluster file that plan reads",
-        .details =
-            "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says what memory "
-            "it may take, and measures for half a second how fast products with weights of -m's number "
-            "format are; then the hops are measured. Loads nothing. tandem plan --help says what the "
-            "file's words mean; it can be changed and added to by hand.",
+        .details = "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says "
+                   "what memory "
+                   "it may take, and measures for half a second how fast products with weights of "
+                   "-m's number "
+                   "format are; then the hops are measured. Loads nothing. tandem plan --help says "
+                   "what the "
+                   "file's words mean; it can be changed and added to by hand.",
         .groups = {&group_probe, &group_general},
         .needs_line = true,
         .run = probe_run,
@@ -278,7 +286,8 @@ static void print_own_help(FILE *out)
     fprintf(out, "\nExit status:\n");
     fprintf(out, "  0 done; 1 wrong use; 2 a file cannot be used; 3 it does not fit; 4 a rank "
                  "failed or died;\n"
-                 "  5 a rank stalled; 6 ranks disagree; 75 a batch ended early, as asked; 130 interrupted\n");
+                 "  5 a rank stalled; 6 ranks disagree; 75 a batch ended early, as asked; 130 "
+                 "interrupted\n");
     fprintf(out, "\nIn the environment, mostly for tests:\n%s", settings_environment_help);
 }
 

@@ -20,7 +20,8 @@ struct command {
     front_run_fn *run;
 };
 
-/* command_needs_line() - does it take a line, with these settings? Some of a command's flags do not. */
+/* command_needs_line() - does it take a line, with these settings? Some of a command's flags do
+ * not. */
 bool command_needs_line(const struct command *command, const struct settings *settings);
 
 size_t command_count(void);

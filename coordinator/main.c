@@ -241,9 +241,12 @@ static int run_coordinator(struct launch *l, const struct command *command,
                            const struct settings *s)
 {
     struct err err = {.code = ERR_NONE};
-    const struct line_starter starter = {
-        .start = start_line, .ctx = l, .synth = synth_write, .quantize = requantize_file,
-        .bench_kernels = kernel_bench_run, .measure = worker_measure};
+    const struct line_starter starter = {.start = start_line,
+                                         .ctx = l,
+                                         .synth = synth_write,
+                                         .quantize = requantize_file,
+                                         .bench_kernels = kernel_bench_run,
+                                         .measure = worker_measure};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
     note_status(err_exit_status((enum err_code)rc));

@@ -35,12 +35,14 @@ static const struct option line_rows[] = {
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
      .help = "number format of the key/value cache; q8_0 takes about half of f16"},
     {"matmul", 0, OPTION_CHOICE, AT(matmul), .value = "packed|blas|auto",
-     .help = "products of f32, f16 and bf16 weights: by our packed kernels, by OpenBLAS (results then "
-             "depend on the batch and its chunks), or by what suits the instruction set"},
+     .help =
+         "products of f32, f16 and bf16 weights: by our packed kernels, by OpenBLAS (results then "
+         "depend on the batch and its chunks), or by what suits the instruction set"},
     {"kv-tokens", 0, OPTION_U32, AT(kv_tokens), .value = "N", .min = 1, .max = 1U << 30,
      .unset = "--ctx times the slots",
-     .help = "positions that the cache holds over all sequences; where they want more, the youngest "
-             "wait, with the same results"},
+     .help =
+         "positions that the cache holds over all sequences; where they want more, the youngest "
+         "wait, with the same results"},
     {"wire", 0, OPTION_CHOICE, AT(wire), .value = "f32|bf16|q8_0",
      .help = "how activations travel between stages; f32 changes nothing, the others make results "
              "depend a little on the number of stages"},
@@ -54,11 +56,13 @@ static const struct option line_rows[] = {
      .help = "layers of each stage, by hand; auto: by speeds that are measured first, as tandem "
              "plan; may leave ranks out"},
     {"weights", 0, OPTION_CHOICE, AT(weights), .value = "auto|local|stream",
-     .help = "where a worker gets its weights: its own host's MODEL (local), the coordinator, which "
-             "reads them for it (stream), or the coordinator where MODEL cannot be opened (auto)"},
+     .help =
+         "where a worker gets its weights: its own host's MODEL (local), the coordinator, which "
+         "reads them for it (stream), or the coordinator where MODEL cannot be opened (auto)"},
     {"cache", 0, OPTION_TEXT, AT(cache), .value = "FOLDER", .unset = "none",
-     .help = "keep streamed weights on each worker's own disk, and take them from there when the same "
-             "layers of the same file are wanted again"},
+     .help =
+         "keep streamed weights on each worker's own disk, and take them from there when the same "
+         "layers of the same file are wanted again"},
     {"cache-size", 0, OPTION_U32, AT(cache_mib), .value = "MIB", .min = 1, .max = UINT32_MAX,
      .help = "of that folder at most; what was not used for the longest time goes first"},
     {"idle", 0, OPTION_CHOICE, AT(idle), .value = "sleep|yield|spin",
@@ -66,8 +70,9 @@ static const struct option line_rows[] = {
     {"stall-timeout", 0, OPTION_F32, AT(stall_timeout_s), .value = "SECONDS", .min = 1, .max = 3600,
      .help = "a rank that says nothing for so long has stalled, and ends the line"},
     {"link-emulate", 0, OPTION_TEXT, AT(link_emulate), .value = "DELAY,RATE", .unset = "off",
-     .help = "delay and pace the batches of every hop as a slower wire would: 50us,1gbit or 50us or "
-             ",1gbit; control messages stay as fast as they are"},
+     .help =
+         "delay and pace the batches of every hop as a slower wire would: 50us,1gbit or 50us or "
+         ",1gbit; control messages stay as fast as they are"},
     {"stats", 0, OPTION_FLAG, AT(stats),
      .help = "at the end, say where the time went: stages, hops, and what a token cost"},
     {"trace", 0, OPTION_TEXT, AT(trace), .value = "FILE", .unset = "off",
@@ -181,8 +186,8 @@ static const struct option inspect_rows[] = {
     {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
      .unset = "what the model was trained for",
      .help = "positions of each sequence that they make room for"},
-    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
-     .unset = "1", .help = "sequences that they make room for"},
+    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX, .unset = "1",
+     .help = "sequences that they make room for"},
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
      .help = "number format of the key/value cache; q8_0 takes about half of f16"},
     {"split", 0, OPTION_TEXT, AT(split), .value = "A,B,C", .unset = "by bytes",
@@ -228,8 +233,8 @@ static const struct option plan_rows[] = {
     {"ctx", 0, OPTION_U32, AT(ctx), .value = "N", .min = 2, .max = 1U << 24,
      .unset = "what the model was trained for, at most 4096",
      .help = "positions of each sequence; half of them are filled where time is judged"},
-    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX,
-     .unset = "1", .help = "sequences at once"},
+    {"slots", 0, OPTION_U32, AT(slots), .value = "N", .min = 1, .max = SEQUENCES_MAX, .unset = "1",
+     .help = "sequences at once"},
     {"kv", 0, OPTION_CHOICE, AT(kv), .value = "f16|f32|q8_0",
      .help = "number format of the key/value cache"},
     {"json", 0, OPTION_FLAG, AT(json), .help = "print one JSON object"},
@@ -269,18 +274,19 @@ static const struct option synth_rows[] = {
      .unset = "none", .help = "feed-forward networks side by side"},
     {"experts-used", 0, OPTION_U32, AT(shape.n_expert_used), .value = "N", .min = 1, .max = 512,
      .unset = "1", .help = "how many of them a token uses"},
-    {"ctx", 0, OPTION_U32, AT(shape.n_ctx), .value = "N", .min = 1, .max = 1 << 24,
-     .unset = "2048", .help = "the longest context"},
+    {"ctx", 0, OPTION_U32, AT(shape.n_ctx), .value = "N", .min = 1, .max = 1 << 24, .unset = "2048",
+     .help = "the longest context"},
     {"vocab", 0, OPTION_U32, AT(shape.n_vocab), .value = "N", .min = 1, .max = 1 << 24,
      .unset = "the tokenizer's", .help = "tokens; those beyond the tokenizer's are never used"},
     {"tied", 0, OPTION_FLAG, AT(shape.tied),
      .help = "no output matrix: the token embedding serves as one"},
-    {"tokenizer", 0, OPTION_TEXT, AT(tokenizer), .value = "FILE",
-     .unset = "the demo model's", .help = "a GGUF file whose tokenizer the model gets"},
+    {"tokenizer", 0, OPTION_TEXT, AT(tokenizer), .value = "FILE", .unset = "the demo model's",
+     .help = "a GGUF file whose tokenizer the model gets"},
     {"seed", 0, OPTION_U64, AT(sampling.seed), .value = "S", .unset = "0",
      .help = "the same seed gives the same weights"},
     {"type", 0, OPTION_CHOICE, AT(type), offsetof(struct settings, type_given),
-     .value = "f32|f16|bf16|q8_0|q4_0", .unset = "", .help = "number format of the matrices; needed"},
+     .value = "f32|f16|bf16|q8_0|q4_0", .unset = "",
+     .help = "number format of the matrices; needed"},
     {"out", 'o', OPTION_TEXT, AT(out), .value = "FILE", .help = "the file to write; needed"},
     {"threads", 0, OPTION_U32, AT(threads), .value = "N", .min = 1, .max = 1024,
      .unset = "the CPUs there are", .help = "threads that compute"},
@@ -320,7 +326,8 @@ const char settings_environment_help[] =
     "  TANDEM_ISA=NAME       run the kernels of this instruction set (generic, avx2, avx512, amx)\n"
     "  TANDEM_STATUS_FILE=F  rank 0 writes its exit status into the file F, where there is one\n"
     "  TANDEM_TEST_FAULT=[RANK:]PLACE:ACTION\n"
-    "                        at load, idle, control, compute, prefill, decode or send: sleep so many\n"
+    "                        at load, idle, control, compute, prefill, decode or send: sleep so "
+    "many\n"
     "                        ms, error, exit, kill or stop\n";
 
 int settings_read_environment(struct settings *s, struct err *err)

@@ -17,13 +17,13 @@ struct settings {
     bool help, version, verbose, quiet, log_json;
 
     /* the line */
-    uint32_t ctx;                    /* 0: as much as the work needs */
+    uint32_t ctx;                                      /* 0: as much as the work needs */
     uint32_t slots, chunk, threads, stages, kv_tokens; /* 0: not given */
     const char *split;
-    int kv;   /* enum kv_format */
+    int kv;     /* enum kv_format */
     int matmul; /* enum matmul_choice */
-    int wire; /* enum wire_format */
-    int idle; /* enum link_idle */
+    int wire;   /* enum wire_format */
+    int idle;   /* enum link_idle */
     float stall_timeout_s;
     const char *link_emulate;
     struct link_emulation emulation; /* what link_emulate says */
@@ -78,7 +78,8 @@ struct settings {
 
 extern const struct option_group group_general, group_model, group_line, group_prompts,
     group_sampling, group_generate, group_batch, group_logits, group_tokenize, group_detokenize,
-    group_inspect, group_perplexity, group_bench, group_plan, group_probe, group_synth, group_quantize;
+    group_inspect, group_perplexity, group_bench, group_plan, group_probe, group_synth,
+    group_quantize;
 
 /* settings_default() - what holds where nothing is given. settings_free() frees the lists. */
 struct settings settings_default(void);

@@ -1,8 +1,8 @@
 /* batch - the rows of one forward pass, and the KV cache commands that come before them.
  *
- * Plain data, the small part of the engine that proto may know. The coordinator fills it, the codec carries
- * it, every stage obeys it.
- * Station before: coordinator/line/scheduler. Station after: proto/codec, then engine/stage. */
+ * Plain data, the small part of the engine that proto may know. The coordinator fills it, the codec
+ * carries it, every stage obeys it. Station before: coordinator/line/scheduler. Station after:
+ * proto/codec, then engine/stage. */
 #ifndef TANDEM_ENGINE_BATCH_H
 #define TANDEM_ENGINE_BATCH_H
 
@@ -29,16 +29,16 @@ struct kv_command {
     uint32_t kv_class; /* of KV_MAP and KV_COPY */
 };
 
-/* Rows of one sequence stand side by side in ascending, gapless positions. Commands are obeyed in order,
- * before any row. Arrays belong to whoever filled the batch. */
+/* Rows of one sequence stand side by side in ascending, gapless positions. Commands are obeyed in
+ * order, before any row. Arrays belong to whoever filled the batch. */
 struct batch {
     uint32_t n_rows;
     uint32_t n_wanted; /* rows with wanted[i] != 0 */
     uint32_t n_commands;
-    const int32_t *token;  /* [n_rows] */
-    const uint32_t *seq;   /* [n_rows] */
-    const uint32_t *pos;   /* [n_rows] absolute position */
-    const uint8_t *wanted; /* [n_rows] scores of this row are wanted */
+    const int32_t *token;              /* [n_rows] */
+    const uint32_t *seq;               /* [n_rows] */
+    const uint32_t *pos;               /* [n_rows] absolute position */
+    const uint8_t *wanted;             /* [n_rows] scores of this row are wanted */
     const struct kv_command *commands; /* [n_commands] */
 };
 

@@ -24,7 +24,8 @@
     X(PEER, 4, "a peer sent something it must not send")                                           \
     X(STALL, 5, "a rank stopped answering")                                                        \
     X(DISAGREE, 6, "ranks disagree: model, version or settings")                                   \
-    X(UNFINISHED, 75, "ended in good order before all was done, as asked: the next start does the rest")               \
+    X(UNFINISHED, 75,                                                                              \
+      "ended in good order before all was done, as asked: the next start does the rest")           \
     X(INTERRUPTED, 130, "interrupted")
 
 enum err_code {
@@ -36,8 +37,8 @@ enum err_code {
 
 enum { ERR_TEXT_MAX = 512, ERR_WHO_MAX = 96 };
 
-/* One error: the code and what happened ("what, where, numbers, what to do"). who is empty for an error
- * of the rank that prints it, which then says its own name. Plain data; no ownership. */
+/* One error: the code and what happened ("what, where, numbers, what to do"). who is empty for an
+ * error of the rank that prints it, which then says its own name. Plain data; no ownership. */
 struct err {
     enum err_code code;
     char who[ERR_WHO_MAX];
@@ -48,7 +49,8 @@ struct err {
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* err_set_who() - it happened on another rank: "worker 3 @node07, layers 16..23". err may be NULL. */
+/* err_set_who() - it happened on another rank: "worker 3 @node07, layers 16..23". err may be NULL.
+ */
 void err_set_who(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* err_exit_status() - the process exit status of a code; 1 for an unknown code. */

@@ -11,7 +11,7 @@ double fmath_exp(double x); /* within 1 ulp; 0 below -745.2, infinity above 709.
 double fmath_log(double x); /* within 1 ulp; -infinity for 0, NaN below */
 double fmath_sin(double x); /* |x| <= 1e6: within 1e-15 absolute */
 double fmath_cos(double x);
-double fmath_tanh(double x); /* within 3 ulp */
+double fmath_tanh(double x);                    /* within 3 ulp */
 double fmath_pow(double base, double exponent); /* base > 0: exp(exponent * log(base)) */
 
 #endif

@@ -67,7 +67,8 @@ struct hparams {
     struct latent_hparams latent;
     struct expert_hparams experts;
     const struct layer_hparams *layer; /* [n_layer] */
-    /* Cache classes: layers of one window keep a position equally long. Class 0 keeps all (window 0). */
+    /* Cache classes: layers of one window keep a position equally long. Class 0 keeps all (window
+     * 0). */
     uint32_t n_kv_classes;
     uint32_t kv_class_window[KV_CLASSES_MAX];
 };

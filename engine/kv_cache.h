@@ -2,9 +2,10 @@
  *
  * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
  * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
- * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v] (kernels.h). Tables have no gaps:
- * entry i covers positions 32 i .. 32 i + 31. Layers of a window have pools and tables of their own
- * (cache classes): the entries of blocks that have left the window go stale, and their blocks are mapped again.
+ * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v] (kernels.h). Tables have
+ * no gaps: entry i covers positions 32 i .. 32 i + 31. Layers of a window have pools and tables of
+ * their own (cache classes): the entries of blocks that have left the window go stale, and their
+ * blocks are mapped again.
  *
  * Stations before: batch (commands). Stations after: layer (stores, attends). */
 #ifndef TANDEM_ENGINE_KV_CACHE_H
@@ -29,9 +30,10 @@ struct kv_cache {
     struct kv_layer *layer; /* [n_layers] */
     uint8_t *pool;
     uint64_t pool_bytes;
-    uint32_t *table;      /* [n_classes][n_seqs][blocks_per_seq] */
-    uint32_t *mapped;     /* [n_classes][n_seqs] entries of the table in use */
-    uint32_t *checked;    /* [n_classes][n_seqs] the same after the commands that kv_cache_check() has seen */
+    uint32_t *table;   /* [n_classes][n_seqs][blocks_per_seq] */
+    uint32_t *mapped;  /* [n_classes][n_seqs] entries of the table in use */
+    uint32_t *checked; /* [n_classes][n_seqs] the same after the commands that kv_cache_check() has
+                          seen */
     uint64_t table_bytes; /* of the arrays above */
 };
 
@@ -47,7 +49,8 @@ void kv_cache_close(struct kv_cache *kv); /* a zeroed struct is allowed */
 int kv_cache_check(struct kv_cache *kv, const struct kv_command *commands, uint32_t n,
                    struct err *err);
 
-/* kv_cache_is_covered() - after the checked commands, will position pos of seq have a block in every class? */
+/* kv_cache_is_covered() - after the checked commands, will position pos of seq have a block in
+ * every class? */
 static inline bool kv_cache_is_covered(const struct kv_cache *kv, uint32_t seq, uint32_t pos)
 {
     for (uint32_t c = 0; c < kv->n_classes; c++)

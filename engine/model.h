@@ -82,18 +82,19 @@ static inline uint64_t kv_block_bytes(enum kv_format format, struct cache_row ro
 
 /* Sizes of one line, settled before anything is loaded; the same on every stage. */
 struct line_limits {
-    uint32_t n_ctx;      /* positions of one sequence at most */
-    uint32_t n_seqs;     /* sequences at most, numbered 0 .. n_seqs-1 */
+    uint32_t n_ctx;                    /* positions of one sequence at most */
+    uint32_t n_seqs;                   /* sequences at most, numbered 0 .. n_seqs-1 */
     uint32_t n_blocks[KV_CLASSES_MAX]; /* KV blocks of each class's pool */
-    uint32_t rows_max;   /* rows of a batch */
-    uint32_t wanted_max; /* rows of a batch that want scores */
-    uint32_t credits;    /* batches in flight */
+    uint32_t rows_max;                 /* rows of a batch */
+    uint32_t wanted_max;               /* rows of a batch that want scores */
+    uint32_t credits;                  /* batches in flight */
     enum kv_format kv;
-    uint32_t wire; /* how rows travel between stages: proto/wire_rows.h; a stage itself does not care */
+    uint32_t
+        wire; /* how rows travel between stages: proto/wire_rows.h; a stage itself does not care */
 };
 
-/* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same without
- * its weights, which takes much less time to say. */
+/* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same
+ * without its weights, which takes much less time to say. */
 struct footprint model_footprint(const struct model *m, struct layer_range range,
                                  const struct line_limits *limits);
 struct footprint model_working_bytes(const struct model *m, struct layer_range range,
@@ -124,7 +125,8 @@ struct row_sizes {
 struct row_sizes model_row_sizes(const struct model *m, struct layer_range range);
 
 /* model_attention_parts() - floats in which threads leave results of single tiles, where they share
- * the past of few rows: at most so many tiles of queries that one row of 32 heads has room for 63. */
+ * the past of few rows: at most so many tiles of queries that one row of 32 heads has room for 63.
+ */
 enum { ATTENTION_PARTS = 2048 };
 uint64_t model_attention_parts(const struct model *m, struct layer_range range,
                                const struct line_limits *limits);

@@ -4,7 +4,8 @@
 #include <time.h>
 
 enum {
-    /* A large message on its way moves only while its sender looks after it, and the next stage waits for it. */
+    /* A large message on its way moves only while its sender looks after it, and the next stage
+       waits for it. */
     TICK_NS = 200 * 1000,
     TICK_WORK =
         1 << 22, /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */

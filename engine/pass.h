@@ -46,9 +46,9 @@ struct buffers {
     struct row_group *groups; /* [rows] */
     float *parts;             /* [n_parts] results of tiles that threads share: see attend.c */
     uint64_t n_parts;
-    uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
-    uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
-    uint64_t bytes;           /* of all of these */
+    uint32_t *wanted; /* [wanted_max] rows whose scores are wanted */
+    uint8_t *seen;    /* [n_seqs] sequences met while checking a batch */
+    uint64_t bytes;   /* of all of these */
 };
 
 struct pass {
@@ -121,7 +121,8 @@ void pass_norm(const struct pass *p, struct team *t, const struct input *in, con
  * unless in.quantised. */
 void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
 
-/* pass_share_panels() - the panels of a product of n_out columns that are this thread's: [*from, *to).
+/* pass_share_panels() - the panels of a product of n_out columns that are this thread's: [*from,
+ * *to).
  */
 void pass_share_panels(const struct pass *p, const struct team *t, size_t n_out, size_t *from,
                        size_t *to);

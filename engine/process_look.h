@@ -12,7 +12,8 @@ enum process_state {
     PROCESS_GONE /* a killed process is a zombie until its launcher has collected it: that, too */
 };
 
-/* process_look() - of this host and its process numbers. Cost: one small file of /proc, no allocation. */
+/* process_look() - of this host and its process numbers. Cost: one small file of /proc, no
+ * allocation. */
 enum process_state process_look(uint32_t pid);
 
 #endif

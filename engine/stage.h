@@ -1,9 +1,10 @@
-/* stage - one layer range of a model, opened for work: weights packed, KV pool taken, buffers sized.
+/* stage - one layer range of a model, opened for work: weights packed, KV pool taken, buffers
+ * sized.
  *
- * Everything is allocated at open; stage_forward() allocates nothing and does no I/O. One caller at a time;
- * inside, an OpenMP team of config.threads works in one parallel region per forward pass.
- * Bitwise promise: the result of a row depends on the weights, the instruction set, and the tokens of its own
- * sequence alone; not on the other rows, the split of layers or the number of threads.
+ * Everything is allocated at open; stage_forward() allocates nothing and does no I/O. One caller at
+ * a time; inside, an OpenMP team of config.threads works in one parallel region per forward pass.
+ * Bitwise promise: the result of a row depends on the weights, the instruction set, and the tokens
+ * of its own sequence alone; not on the other rows, the split of layers or the number of threads.
  * Stations before: worker/exec (a batch). Stations inside: weights, kv_cache, layer, kernels. */
 #ifndef TANDEM_ENGINE_STAGE_H
 #define TANDEM_ENGINE_STAGE_H
@@ -17,9 +18,10 @@
 
 struct stage;
 
-/* progress() is called by the opening or forwarding thread at least every 50 ms where the work allows it:
- * between layers, between panels of a large product, between tensors of a load. It must not call
- * back into the stage. layer: the one at work; done/total: bytes of the load (total 0 in forward). */
+/* progress() is called by the opening or forwarding thread at least every 50 ms where the work
+ * allows it: between layers, between panels of a large product, between tensors of a load. It must
+ * not call back into the stage. layer: the one at work; done/total: bytes of the load (total 0 in
+ * forward). */
 typedef void stage_progress_fn(void *ctx, uint32_t layer, uint64_t done, uint64_t total);
 
 struct stage_config {
@@ -28,16 +30,18 @@ struct stage_config {
     struct line_limits limits;
     enum isa isa;
     enum matmul_choice matmul;
-    const struct weight_source *source; /* of the tensors' bytes, for stage_open(); NULL: the model's own files */
+    const struct weight_source
+        *source;      /* of the tensors' bytes, for stage_open(); NULL: the model's own files */
     uint32_t threads; /* >= 1 */
     stage_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
-    bool progress_layers; /* call it, too, when each layer of a pass begins, and, as layer n_layer, the output head */
+    bool progress_layers; /* call it, too, when each layer of a pass begins, and, as layer n_layer,
+                             the output head */
 };
 
 /* stage_open() - read and pack the range's tensors, take the KV pool and the buffers.
- * Returns ERR_MEMORY (what was asked for, and how much), ERR_FILE (a tensor is cut or has a value that is
- * not finite where that shows at load), ERR_CAPACITY, and what the source returns. */
+ * Returns ERR_MEMORY (what was asked for, and how much), ERR_FILE (a tensor is cut or has a value
+ * that is not finite where that shows at load), ERR_CAPACITY, and what the source returns. */
 int stage_open(struct stage **out, const struct stage_config *config, struct err *err);
 void stage_close(struct stage *st); /* NULL is allowed */
 
@@ -52,12 +56,12 @@ uint64_t stage_stream(const struct stage *st, uint64_t max);
  *
  * in    first stage: NULL, rows are looked up from b->token;
  *       other stages: f32 [b->n_rows, n_embd], row-major, read only.
- * out   last stage: f32 [b->n_wanted, n_vocab], in row order; other stages: f32 [b->n_rows, n_embd].
- *       Caller-owned, 64-byte aligned, must not overlap in; undefined after an error.
- * Pre   b->n_rows <= limits.rows_max (0 rows: commands only).
- * Post  every row is in the KV cache; after an error the affected sequences must be trimmed by a command.
- * Returns ERR_PEER for a batch that breaks its rules (an unmapped block, a token, sequence, position or block
- * out of range: named), else ERR_NONE. Checked completely before anything changes. */
+ * out   last stage: f32 [b->n_wanted, n_vocab], in row order; other stages: f32 [b->n_rows,
+ * n_embd]. Caller-owned, 64-byte aligned, must not overlap in; undefined after an error. Pre
+ * b->n_rows <= limits.rows_max (0 rows: commands only). Post  every row is in the KV cache; after
+ * an error the affected sequences must be trimmed by a command. Returns ERR_PEER for a batch that
+ * breaks its rules (an unmapped block, a token, sequence, position or block out of range: named),
+ * else ERR_NONE. Checked completely before anything changes. */
 int stage_forward(struct stage *st, const struct batch *b, const float *in, float *out,
                   struct err *err);
 

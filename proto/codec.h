@@ -23,8 +23,8 @@ void codec_close(struct codec *c); /* NULL is allowed */
 /* codec_pack() - write header and head of m into frame (64-byte aligned, capacity bytes) for
  * row_bytes of rows to come behind it; *len is the whole frame's length, the rows included, which
  * must fit too. The caller writes the rows at frame_rows(). The raw rows of a RESULT (n_vocab is
- * their length) and the bytes of a PIECE are copied by codec_pack itself; row_bytes is then ignored. Returns ERR_CAPACITY when
- * it does not fit. */
+ * their length) and the bytes of a PIECE are copied by codec_pack itself; row_bytes is then
+ * ignored. Returns ERR_CAPACITY when it does not fit. */
 int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uint32_t n_vocab,
                uint8_t *frame, size_t capacity, size_t *len, struct err *err);
 

@@ -2,8 +2,8 @@
  * Stations: codec.c before and after; message.h has what the numbers mean. */
 #include "engine/isa.h"
 #include "proto/codec_wire.h"
-#include "proto/wire_rows.h"
 #include "proto/link.h"
+#include "proto/wire_rows.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* frame - the envelope: fixed header, packed protobuf, padding to 64 bytes, raw f32 rows.
  *
- *   offset 0   u32 magic "TNDM"   u16 version   u16 type   u32 head bytes   u64 row bytes   u32 checksum
- *   offset 24  head: packed protobuf
- *   then, only where row bytes > 0, zero padding to a multiple of 64 and the rows
+ *   offset 0   u32 magic "TNDM"   u16 version   u16 type   u32 head bytes   u64 row bytes   u32
+ * checksum offset 24  head: packed protobuf then, only where row bytes > 0, zero padding to a
+ * multiple of 64 and the rows
  *
  * All numbers little-endian. The checksum (FNV-1a, 32 bits) covers the 20 bytes before it.
  * Stations: codec fills and reads the head; exec writes rows in place; link carries the whole. */
@@ -17,7 +17,8 @@
 
 enum { FRAME_HEADER_BYTES = 24, FRAME_VERSION = 1, FRAME_ALIGN = 64 };
 
-/* frame_write_header() - frame must be 64-byte aligned; the head is already in place behind the header. */
+/* frame_write_header() - frame must be 64-byte aligned; the head is already in place behind the
+ * header. */
 void frame_write_header(uint8_t *frame, enum message_type type, uint32_t head_bytes,
                         uint64_t row_bytes);
 

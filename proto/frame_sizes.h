@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 enum {
-    BATCH_HEAD_MAX = 1 << 20,     /* bytes of a BATCH's head */
-    RESULT_PAIRS_BUDGET = 1 << 20, /* (id, score) pairs of a RESULT, unless one row alone has more */
-    RESULT_RAW_BUDGET = 1 << 22,   /* floats of raw rows of a RESULT, likewise */
+    BATCH_HEAD_MAX = 1 << 20, /* bytes of a BATCH's head */
+    RESULT_PAIRS_BUDGET =
+        1 << 20,                 /* (id, score) pairs of a RESULT, unless one row alone has more */
+    RESULT_RAW_BUDGET = 1 << 22, /* floats of raw rows of a RESULT, likewise */
 };
 
 /* frame_pairs_max() - pairs that one RESULT may carry: at least one whole row. */

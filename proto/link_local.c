@@ -392,7 +392,7 @@ int link_local_open(struct link **endpoints, int size, enum link_idle idle, stru
     for (int i = 0; i < size; i++) {
         struct local *e = &w->endpoint[i];
         e->link = (struct link){.ops = &local_ops, .rank = i, .size = size, .idle = idle};
-    link_set_neighbours(&e->link, (i + size - 1) % size, (i + 1) % size);
+        link_set_neighbours(&e->link, (i + size - 1) % size, (i + 1) % size);
         e->world = w;
         endpoints[i] = &e->link;
     }

@@ -87,8 +87,8 @@ static int receive_baton(struct raw *r, size_t n, double *us, struct err *err)
     TRY(await_turn(r, n, err));
     TRY(pong(r, err));
     TRY(l->ops->raw_receive(l, l->previous, (uint8_t *)us, table, &got, err));
-    CHECK(got == table, err, ERR_PEER, "a table of %zu bytes from %d, want %zu", got,
-          l->previous, table);
+    CHECK(got == table, err, ERR_PEER, "a table of %zu bytes from %d, want %zu", got, l->previous,
+          table);
     return ERR_NONE;
 }
 
@@ -99,8 +99,7 @@ static int measure_hop(struct raw *r, const size_t *bytes, size_t n, uint32_t ro
     for (size_t i = 0; i < n; i++)
         TRY(ping(r, bytes[i], rounds, &us[(size_t)l->rank * n + i], err));
     TRY(l->ops->raw_send(l, l->next, r->out, 0, err));
-    return l->ops->raw_send(l, l->next, (const uint8_t *)us, (size_t)l->size * n * sizeof *us,
-                            err);
+    return l->ops->raw_send(l, l->next, (const uint8_t *)us, (size_t)l->size * n * sizeof *us, err);
 }
 
 static int go_round(struct raw *r, const size_t *bytes, size_t n, uint32_t rounds, double *us,

@@ -3,15 +3,13 @@
  * codec turns them into frames and back; tandem.proto has the same shapes on the wire.
  *
  *   control (star around the coordinator)          data (down the line and home)
- *   worker ─ HELLO ─► coordinator                  coordinator ─ BATCH ─► stage 1 ─ BATCH + rows ─► …
- *   worker ◄─ LOAD ── coordinator                  … ─► stage P ─ RESULT ─► coordinator
- *   worker ◄─ MODEL ─ coordinator;  worker ─ PULL ─► coordinator, ◄─ PIECE ─ …  (no model file there)
- *   worker ─ READY ─► coordinator
- *   worker ─ HEARTBEAT, ERROR ─► coordinator
- *   worker ◄─ WATCH ─ coordinator  (the first worker alone, before all else)
- *   worker ◄─ CLOCK ─► coordinator
- *   worker ◄─ PROBE ─ coordinator;  worker ─ PROBED ─► coordinator
- *   worker ◄─ STOP ── coordinator;  worker ─ REPORT ─► coordinator
+ *   worker ─ HELLO ─► coordinator                  coordinator ─ BATCH ─► stage 1 ─ BATCH + rows ─►
+ * … worker ◄─ LOAD ── coordinator                  … ─► stage P ─ RESULT ─► coordinator worker ◄─
+ * MODEL ─ coordinator;  worker ─ PULL ─► coordinator, ◄─ PIECE ─ …  (no model file there) worker ─
+ * READY ─► coordinator worker ─ HEARTBEAT, ERROR ─► coordinator worker ◄─ WATCH ─ coordinator  (the
+ * first worker alone, before all else) worker ◄─ CLOCK ─► coordinator worker ◄─ PROBE ─
+ * coordinator;  worker ─ PROBED ─► coordinator worker ◄─ STOP ── coordinator;  worker ─ REPORT ─►
+ * coordinator
  */
 #ifndef TANDEM_PROTO_MESSAGE_H
 #define TANDEM_PROTO_MESSAGE_H
@@ -44,7 +42,8 @@ enum message_type {
 /* Strings are NUL-terminated, at most MESSAGE_TEXT_MAX bytes with the NUL, checked by the codec. */
 enum { MESSAGE_TEXT_MAX = 512, MESSAGE_RANKS_MAX = 4096 };
 
-/* A worker introduces itself. Disagreement with the coordinator is an error before any weight is read. */
+/* A worker introduces itself. Disagreement with the coordinator is an error before any weight is
+ * read. */
 struct msg_hello {
     const char *version; /* of the program */
     const char *host;
@@ -53,19 +52,21 @@ struct msg_hello {
     uint64_t model_digest; /* metadata, tensor directory, file length */
     uint32_t isa;          /* best instruction set of this rank, enum isa */
     uint32_t cpus;         /* CPUs this rank may use */
-    uint32_t cpus_online;  /* that it could be given (its host's or container's); cpus < cpus_online: the rank is bound */
-    /* Memory this rank may still take, and who limits it; 0: no limit known. The first two are shared with the other
-     * processes of the host or the group. engine/memory says what is what. */
+    uint32_t cpus_online; /* that it could be given (its host's or container's); cpus < cpus_online:
+                             the rank is bound */
+    /* Memory this rank may still take, and who limits it; 0: no limit known. The first two are
+     * shared with the other processes of the host or the group. engine/memory says what is what. */
     uint64_t memory_bytes; /* of its host */
     uint64_t cgroup_bytes;
     const char *cgroup; /* "cgroup /x/y" */
     uint64_t ulimit_bytes;
-    const char *ulimit; /* "ulimit -v" */
-    uint32_t wants_model; /* 0 or 1: its host has no model file; family is "" and model_digest 0, and MODEL must come */
+    const char *ulimit;   /* "ulimit -v" */
+    uint32_t wants_model; /* 0 or 1: its host has no model file; family is "" and model_digest 0,
+                             and MODEL must come */
 };
 
-/* Look after me, where you share my host: who is killed or stopped says nothing himself. The first thing that the
- * coordinator says at all. */
+/* Look after me, where you share my host: who is killed or stopped says nothing himself. The first
+ * thing that the coordinator says at all. */
 struct msg_watch {
     uint32_t pid;
     const char *host;
@@ -83,21 +84,23 @@ struct msg_load {
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
     uint32_t wire_format;  /* enum wire_format: how rows travel between stages */
-    uint32_t from_rank, to_rank; /* the neighbours on the data channel; ranks without a share are passed over */
+    uint32_t from_rank,
+        to_rank; /* the neighbours on the data channel; ranks without a share are passed over */
 };
 
 struct msg_ready {
     uint64_t weight_bytes, kv_bytes, buffer_bytes;
     uint64_t load_ns;
     uint32_t threads;
-    uint64_t embedding_digest; /* of the packed token embedding, 0 where not held: stages that share it compare */
+    uint64_t embedding_digest; /* of the packed token embedding, 0 where not held: stages that share
+                                  it compare */
     uint64_t rss_bytes;        /* resident in its process now; stages of one process say the same */
 };
 
 enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD, WORKER_MEASURING };
 
-/* One batch in a stage's ledger. Instants are of the stage's monotonic clock; the columns count what was booked
- * since the batch before it, so that they add up to the totals.
+/* One batch in a stage's ledger. Instants are of the stage's monotonic clock; the columns count
+ * what was booked since the batch before it, so that they add up to the totals.
  *
  *      wait | received: control | send (a free slot) | begin: compute | sent: send | done */
 struct msg_account {
@@ -108,7 +111,8 @@ struct msg_account {
     uint64_t begin_ns;    /* the forward pass began */
     uint64_t sent_ns;     /* the filled frame was handed to the link */
     uint64_t done_ns;     /* the link had taken it */
-    uint64_t compute_ns, wait_ns, send_ns, control_ns, idle_ns; /* wait and idle 0: it lay there already */
+    uint64_t compute_ns, wait_ns, send_ns, control_ns,
+        idle_ns; /* wait and idle 0: it lay there already */
 };
 
 /* When a layer of a batch began; layer n_layer is the output head. */
@@ -120,13 +124,14 @@ struct msg_layer_mark {
 
 enum { MESSAGE_ACCOUNTS_MAX = 128, MESSAGE_MARKS_MAX = 128 };
 
-/* At most HEARTBEAT_MS apart, whatever the worker does. The accounts of finished batches ride along, each once. */
+/* At most HEARTBEAT_MS apart, whatever the worker does. The accounts of finished batches ride
+ * along, each once. */
 enum { HEARTBEAT_MS = 200 };
 struct msg_heartbeat {
-    uint32_t state;    /* enum worker_state */
-    uint64_t batch_id; /* in WORKER_FORWARD */
-    uint32_t layer;    /* at work, absolute */
-    uint64_t done, total; /* bytes, in WORKER_LOADING */
+    uint32_t state;                     /* enum worker_state */
+    uint64_t batch_id;                  /* in WORKER_FORWARD */
+    uint32_t layer;                     /* at work, absolute */
+    uint64_t done, total;               /* bytes, in WORKER_LOADING */
     const struct msg_account *accounts; /* [n_accounts] */
     uint32_t n_accounts;
     const struct msg_layer_mark *marks; /* [n_marks] */
@@ -144,23 +149,25 @@ struct msg_stop {
     uint64_t idle_ns;
 };
 
-/* Totals of a stage from READY to STOP. Each column is measured by itself; what they leave of wall_ns is nobody's. */
+/* Totals of a stage from READY to STOP. Each column is measured by itself; what they leave of
+ * wall_ns is nobody's. */
 struct msg_report {
     uint64_t batches, rows;
     uint64_t wall_ns;
     uint64_t compute_ns; /* forward passes */
     uint64_t wait_ns;    /* for a frame, while the line had work */
-    uint64_t send_ns;    /* from a filled frame to the link having taken it, waiting for a free slot included */
+    uint64_t send_ns;    /* from a filled frame to the link having taken it, waiting for a free slot
+                            included */
     uint64_t control_ns; /* reading messages, heartbeats, answers */
     uint64_t idle_ns;    /* for a frame, while the line had no request */
     uint64_t sent_bytes, sent_messages; /* on data, to the next station */
     uint64_t accounts_lost;             /* batches whose account never left */
-    uint64_t rss_bytes;                 /* resident in its process at most; stages of one process say the same */
+    uint64_t rss_bytes; /* resident in its process at most; stages of one process say the same */
 };
 
 /* Measure something besides the model, while no batch is under way. With sizes: take part in
- * link_raw_pingpong(). With threads: how fast are products here (engine/speed)? That needs no stage, so
- * it may come before LOAD. With neither: how fast can this stage read its weights? */
+ * link_raw_pingpong(). With threads: how fast are products here (engine/speed)? That needs no
+ * stage, so it may come before LOAD. With neither: how fast can this stage read its weights? */
 struct msg_probe {
     const uint32_t *bytes; /* [n_bytes] sizes of raw messages, each 1 .. INT32_MAX */
     uint32_t n_bytes;      /* <= LINK_RAW_SIZES_MAX */
@@ -186,13 +193,15 @@ struct msg_clock {
 enum { MESSAGE_PARTS_MAX = 512 };
 struct msg_model {
     uint64_t digest; /* as in HELLO */
-    uint64_t stamp;  /* another one when a file was written again: the digest does not see the tensors */
+    uint64_t
+        stamp; /* another one when a file was written again: the digest does not see the tensors */
     uint32_t n_parts;
     const uint64_t *header_bytes, *file_bytes; /* [n_parts]; 1 <= header <= file */
 };
 
-/* Send me these bytes of a file of the model. They come as PIECEs, in order; those of several PULLs in the order of
- * the PULLs. At most MESSAGE_PULLS_MAX may be unanswered: that bounds what is under way. */
+/* Send me these bytes of a file of the model. They come as PIECEs, in order; those of several PULLs
+ * in the order of the PULLs. At most MESSAGE_PULLS_MAX may be unanswered: that bounds what is under
+ * way. */
 enum { MESSAGE_PULLS_MAX = 32, MESSAGE_PULL_BYTES_MAX = 1 << 20 };
 struct msg_pull {
     uint32_t part;
@@ -220,16 +229,17 @@ struct msg_fetch {
 struct msg_batch {
     uint64_t id;             /* 1, 2, 3 … */
     uint64_t release_before; /* score rows of batches with smaller ids are no longer needed */
-    uint64_t idle_ns;        /* how long the line had no request before this batch; 0 while it is at work */
-    uint32_t as_f32;         /* 0 or 1: its rows travel as floats, whatever LOAD.wire_format says */
+    uint64_t
+        idle_ns;     /* how long the line had no request before this batch; 0 while it is at work */
+    uint32_t as_f32; /* 0 or 1: its rows travel as floats, whatever LOAD.wire_format says */
     struct batch batch;
     const struct score_need *needs; /* [batch.n_wanted] */
     const struct msg_fetch *fetches;
     uint32_t n_fetches; /* <= credits */
 };
 
-/* The last stage's answer: heads of the wanted rows in order, then of the fetches. Raw rows travel behind
- * the message, in the order of the heads that have one. */
+/* The last stage's answer: heads of the wanted rows in order, then of the fetches. Raw rows travel
+ * behind the message, in the order of the heads that have one. */
 struct msg_result {
     uint64_t id;
     uint32_t n_heads;

@@ -1,8 +1,8 @@
 /* scores - what the sampler needs of a row of scores, and what the last stage answers.
  *
  * The last stage never ships a vocabulary row when a head of it is enough. Plain structs, shared by
- * coordinator/sample (states the need, draws from the answer) and worker/score_select (selects the head);
- * codec carries them.
+ * coordinator/sample (states the need, draws from the answer) and worker/score_select (selects the
+ * head); codec carries them.
  *
  * Let z[i] be the model's score of token i. The adjusted score is, for each id in `adjust`,
  *     s[i] = (z[i] > 0 ? z[i] / repeat : z[i] * repeat) + delta

@@ -14,7 +14,7 @@
 enum {
     STAGE_DATA_SLOTS = 2,               /* frames under way on a hop, at either end */
     ASKED_IDS_MAX = BATCH_HEAD_MAX / 4, /* scores by id that the head of a BATCH can ask for */
-    SELECTOR_TOKEN_BYTES = 20,    /* worker/score_select: scratch for each token of the vocabulary */
+    SELECTOR_TOKEN_BYTES = 20, /* worker/score_select: scratch for each token of the vocabulary */
     SELECTOR_FIXED_BYTES = 10240, /* and besides, rounded up */
 };
 

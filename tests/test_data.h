@@ -1,5 +1,5 @@
-/* test_data - where tests find their data: TANDEM_TEST_DATA (the large set), or tests/data (committed).
- * A test whose file is in neither skips by name; it never passes silently. */
+/* test_data - where tests find their data: TANDEM_TEST_DATA (the large set), or tests/data
+ * (committed). A test whose file is in neither skips by name; it never passes silently. */
 #ifndef TANDEM_TESTS_TEST_DATA_H
 #define TANDEM_TESTS_TEST_DATA_H
 
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* test_data_path() - the path of name ("families/llama.gguf"), NULL where it is absent. The committed copy is
- * preferred. Static storage, four calls deep. */
+/* test_data_path() - the path of name ("families/llama.gguf"), NULL where it is absent. The
+ * committed copy is preferred. Static storage, four calls deep. */
 static inline const char *test_data_path(const char *name)
 {
     static char path[4][1024];

@@ -16,19 +16,20 @@ struct kept_rows {
 
 struct exec {
     struct exec_config config;
-    uint32_t heads_max; /* wanted rows and fetches of one batch */
+    uint32_t heads_max;     /* wanted rows and fetches of one batch */
     struct kept_rows *kept; /* [credits] */
     struct score_selector *selector;
     float *rows_in, *rows_out; /* [rows_max, n_embd], where rows travel in another form; or NULL */
-    struct score_head *heads; /* [heads_max] */
-    int32_t *ids;             /* [pairs_max + n_vocab]: a head may overrun before it is counted */
+    struct score_head *heads;  /* [heads_max] */
+    int32_t *ids;              /* [pairs_max + n_vocab]: a head may overrun before it is counted */
     float *scores;
     float *id_scores;
     uint32_t pairs_max, id_scores_max;
     uint64_t bytes; /* of all of these */
 };
 
-static int take(struct exec *x, void **out, size_t count, size_t size, const char *what, struct err *err)
+static int take(struct exec *x, void **out, size_t count, size_t size, const char *what,
+                struct err *err)
 {
     size_t bytes = (count * size + 63) & ~(size_t)63;
     *out = aligned_alloc(64, bytes);
@@ -117,14 +118,16 @@ static int check_limits(const struct exec *x, const struct msg_batch *b,
     const struct line_limits *lim = &x->config.limits;
     CHECK(b->batch.n_rows <= lim->rows_max && b->batch.n_wanted <= lim->wanted_max &&
               b->n_fetches <= lim->credits,
-          err, ERR_PEER, "batch %llu has %u rows, %u wanted, %u fetches; the line's limits are %u, %u, %u",
-          (unsigned long long)b->id, b->batch.n_rows, b->batch.n_wanted, b->n_fetches, lim->rows_max,
-          lim->wanted_max, lim->credits);
+          err, ERR_PEER,
+          "batch %llu has %u rows, %u wanted, %u fetches; the line's limits are %u, %u, %u",
+          (unsigned long long)b->id, b->batch.n_rows, b->batch.n_wanted, b->n_fetches,
+          lim->rows_max, lim->wanted_max, lim->credits);
     uint64_t want = view->row_bytes == 0 && view->rows == NULL
                         ? 0
                         : b->batch.n_rows * wire_row_bytes(form_of(x, b), x->config.n_embd);
-    CHECK(view->row_bytes == want, err, ERR_PEER, "batch %llu came with %llu bytes of rows, want %llu",
-          (unsigned long long)b->id, (unsigned long long)view->row_bytes, (unsigned long long)want);
+    CHECK(view->row_bytes == want, err, ERR_PEER,
+          "batch %llu came with %llu bytes of rows, want %llu", (unsigned long long)b->id,
+          (unsigned long long)view->row_bytes, (unsigned long long)want);
     return ERR_NONE;
 }
 
@@ -149,15 +152,16 @@ struct answers {
 static int answer_row(struct exec *x, const float *z, const struct score_need *need,
                       struct answers *a, struct err *err)
 {
-    CHECK(need->n_ids <= x->id_scores_max - a->n_ids, err, ERR_PEER, "a batch asks for %u scores by id, the limit is %u",
-          need->n_ids, x->id_scores_max);
+    CHECK(need->n_ids <= x->id_scores_max - a->n_ids, err, ERR_PEER,
+          "a batch asks for %u scores by id, the limit is %u", need->n_ids, x->id_scores_max);
     struct score_head *head = &x->heads[a->n_heads];
     TRY(score_select(x->selector, z, need, x->ids + a->n_pairs, x->scores + a->n_pairs,
                      x->id_scores + a->n_ids, head, err));
     a->n_heads++;
     a->n_ids += need->n_ids;
     a->n_pairs += head->n;
-    CHECK(a->n_pairs <= x->pairs_max, err, ERR_PEER, "a batch asks for more than %u scores at once", x->pairs_max);
+    CHECK(a->n_pairs <= x->pairs_max, err, ERR_PEER, "a batch asks for more than %u scores at once",
+          x->pairs_max);
     return ERR_NONE;
 }
 
@@ -182,9 +186,11 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
                        size_t capacity, size_t *len, struct err *err)
 {
     release_rows(x, b->release_before);
-    /* A batch that wants nothing takes no place: a fetch must get through when all places are held. */
+    /* A batch that wants nothing takes no place: a fetch must get through when all places are held.
+     */
     struct kept_rows *mine = b->batch.n_wanted > 0 ? find_rows(x, 0) : &x->kept[0];
-    CHECK(mine != NULL, err, ERR_PEER, "batch %llu comes before the score rows of earlier ones were released",
+    CHECK(mine != NULL, err, ERR_PEER,
+          "batch %llu comes before the score rows of earlier ones were released",
           (unsigned long long)b->id);
     TRY(stage_forward(x->config.stage, &b->batch, in, mine->rows, err));
     if (b->batch.n_wanted > 0) {
@@ -200,7 +206,8 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
 
 /* rows_of() - the rows that came in, as floats; NULL on the first stage. Rows that come there all
  * the same are the stage's to refuse. */
-static const float *rows_of(struct exec *x, const struct msg_batch *b, const struct frame_view *view)
+static const float *rows_of(struct exec *x, const struct msg_batch *b,
+                            const struct frame_view *view)
 {
     const enum wire_format form = form_of(x, b);
     if (view->rows == NULL || form == WIRE_F32 || x->rows_in == NULL)
@@ -209,8 +216,8 @@ static const float *rows_of(struct exec *x, const struct msg_batch *b, const str
     return x->rows_in;
 }
 
-int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_view *view, uint8_t *out,
-               size_t capacity, size_t *len, struct err *err)
+int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_view *view,
+               uint8_t *out, size_t capacity, size_t *len, struct err *err)
 {
     TRY(check_limits(x, b, view, err));
     const float *in = rows_of(x, b, view);
@@ -219,14 +226,14 @@ int exec_batch(struct exec *x, const struct msg_batch *b, const struct frame_vie
     const enum wire_format form = form_of(x, b);
     uint64_t row_bytes = b->batch.n_rows * wire_row_bytes(form, x->config.n_embd);
     *len = frame_total_bytes(view->head_bytes, row_bytes);
-    CHECK(*len <= capacity, err, ERR_PEER, "batch %llu needs a frame of %zu bytes, the line's limit is %zu",
+    CHECK(*len <= capacity, err, ERR_PEER,
+          "batch %llu needs a frame of %zu bytes, the line's limit is %zu",
           (unsigned long long)b->id, *len, capacity);
     memcpy(out + FRAME_HEADER_BYTES, view->head, view->head_bytes);
     frame_write_header(out, MESSAGE_BATCH, view->head_bytes, row_bytes);
     uint8_t *wire = frame_rows(out, view->head_bytes);
     float *rows = form != WIRE_F32 ? x->rows_out : (float *)(void *)wire;
     TRY(stage_forward(x->config.stage, &b->batch, in, rows, err));
-    if (form != WIRE_F32)
-        wire_rows_encode(form, rows, b->batch.n_rows, x->config.n_embd, wire);
+    if (form != WIRE_F32) wire_rows_encode(form, rows, b->batch.n_rows, x->config.n_embd, wire);
     return ERR_NONE;
 }

@@ -98,7 +98,8 @@ static void log_state(const struct worker *w)
               (unsigned long long)(g->next_account - g->first_account));
 }
 
-/* look_after_coordinator() - it can say nothing of its own end, so this worker says it, and ends the job. */
+/* look_after_coordinator() - it can say nothing of its own end, so this worker says it, and ends
+ * the job. */
 static void look_after_coordinator(struct worker *w, uint64_t now)
 {
     struct err err;
@@ -265,7 +266,8 @@ static void note_remote(struct worker *w, const struct msg_model *m)
     memcpy(w->remote.file_bytes, m->file_bytes, m->n_parts * sizeof *m->file_bytes);
 }
 
-/* obey_control() - WATCH, MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or STOP. */
+/* obey_control() - WATCH, MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or
+ * STOP. */
 static int obey_control(struct worker *w, const struct message *m, struct err *err)
 {
     if (m->type == MESSAGE_CLOCK) return tell_clock(w, m->u.clock.asked_ns, err);
@@ -442,8 +444,8 @@ static int open_model(struct worker *w, struct err *err)
 
 /* ---- hello, load ---- */
 
-/* count_cpus() - a rank may widen its own binding, but not its container's or its job's set of CPUs:
- * so trying tells the two apart. */
+/* count_cpus() - a rank may widen its own binding, but not its container's or its job's set of
+ * CPUs: so trying tells the two apart. */
 static void count_cpus(struct msg_hello *hello)
 {
     cpu_set_t own, all;

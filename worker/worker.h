@@ -1,4 +1,5 @@
-/* worker - one stage behind a link: hello, load my slice, receive, forward, send, until told to stop.
+/* worker - one stage behind a link: hello, load my slice, receive, forward, send, until told to
+ * stop.
  *
  * Stations: proto/link on both sides, exec (one batch) and engine/stage inside. */
 #ifndef TANDEM_WORKER_WORKER_H
@@ -20,18 +21,19 @@ enum weights_from {
 struct worker_config {
     const char *model_path; /* NULL: none, to answer PROBEs alone */
     enum weights_from weights;
-    const char *cache; /* the folder that keeps streamed slices, or NULL */
+    const char *cache;    /* the folder that keeps streamed slices, or NULL */
     uint64_t cache_bytes; /* of it at most */
     uint32_t stall_ms;    /* a coordinator that is stopped for so long has stalled */
 };
 
 /* worker_run() - the whole life of a worker on endpoint l (rank >= 1); the link stays the caller's.
- * Returns ERR_NONE after an orderly stop. An error of its own has then been reported to the coordinator, which prints
- * it: the caller prints nothing. */
+ * Returns ERR_NONE after an orderly stop. An error of its own has then been reported to the
+ * coordinator, which prints it: the caller prints nothing. */
 int worker_run(struct link *l, const struct worker_config *config, struct err *err);
 
-/* worker_measure() - how fast products with weights of a number format would be on a rank of so many
- * threads here: speed_measure() with the best kernels, and a quarter of the free memory at most. */
+/* worker_measure() - how fast products with weights of a number format would be on a rank of so
+ * many threads here: speed_measure() with the best kernels, and a quarter of the free memory at
+ * most. */
 int worker_measure(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
                    struct err *err);
 

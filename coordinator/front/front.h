@@ -37,7 +37,7 @@ typedef int front_run_fn(const struct settings *settings, const struct line_star
                          struct err *err);
 
 /* batch_run() is generate --batch. */
-front_run_fn generate_run, batch_run, logits_run, perplexity_run, tokenize_run, detokenize_run, inspect_run,
-    synth_run, quantize_run, bench_run, plan_run, probe_run;
+front_run_fn generate_run, batch_run, logits_run, perplexity_run, tokenize_run, detokenize_run,
+    inspect_run, synth_run, quantize_run, bench_run, plan_run, probe_run;
 
 #endif

@@ -50,8 +50,7 @@ static void print_stage_times(const struct line_stage *st)
             " messages in %.1f ms, loaded in %.1f ms, resident at most %s\n",
             st->rank, st->report.rows, ms(st->report.compute_ns), ms(st->report.wait_ns),
             output_bytes(st->report.sent_bytes, sent), st->report.sent_messages,
-            ms(st->report.send_ns), ms(st->load_ns),
-            output_bytes(st->report.rss_bytes, resident));
+            ms(st->report.send_ns), ms(st->load_ns), output_bytes(st->report.rss_bytes, resident));
 }
 
 static void print_totals(const struct line_counts *c, const struct line_times *t)

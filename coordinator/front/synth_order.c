@@ -1,4 +1,5 @@
-/* synth_order - a model of a given shape with random weights: the order that the command line gives.
+/* synth_order - a model of a given shape with random weights: the order that the command line
+ * gives.
  *
  * Station before: commands. Station after: worker/synth, through main. */
 #include "coordinator/front/front.h"

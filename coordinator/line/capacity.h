@@ -13,11 +13,13 @@
 struct capacity_wish {
     const struct model *model;
     uint32_t n_stages;
-    uint32_t n_stages_max;  /* that the sizes shall do for, where some may still be left out; 0: n_stages */
+    uint32_t n_stages_max;  /* that the sizes shall do for, where some may still be left out; 0:
+                               n_stages */
     uint32_t n_ctx;         /* positions of a sequence; 0: a default */
     uint32_t n_ctx_min;     /* below so many the work would fail; 0: unknown */
     uint32_t n_seqs, chunk; /* chunk 0: a default */
-    uint32_t kv_tokens;     /* positions in the KV pool, over all sequences; 0: as many as they may have */
+    uint32_t
+        kv_tokens; /* positions in the KV pool, over all sequences; 0: as many as they may have */
     enum kv_format kv;
     enum wire_format wire;
     bool tokens_only; /* one wanted row a sequence and batch is enough */

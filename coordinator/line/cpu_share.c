@@ -43,8 +43,7 @@ static struct host_sum sum_host(const struct msg_hello *const *hellos, const uin
     return s;
 }
 
-uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *threads,
-                         uint32_t n)
+uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *threads, uint32_t n)
 {
     uint32_t lanes = 0;
     for (uint32_t i = 0; i < n; i++) {

@@ -12,8 +12,8 @@
 #include "coordinator/line/scheduler.h"
 #include "engine/fault.h"
 #include "engine/log.h"
-#include "engine/state_dump.h"
 #include "engine/plan.h"
+#include "engine/state_dump.h"
 #include "proto/frame_sizes.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 enum {
     HOME_SLOTS = 2,
-    ADJUSTS_MAX = 32768,     /* penalties and biases of one sequence: they must fit one batch */
+    ADJUSTS_MAX = 32768, /* penalties and biases of one sequence: they must fit one batch */
 };
 
 struct line {
@@ -78,8 +78,8 @@ static int settle_limits(struct line *ln, const struct line_config *c, struct er
                                       .tokens_only = c->tokens_only};
     TRY(capacity_settle(&ln->wish, &ln->limits, err));
     if (ln->limits.n_ctx > n_ctx_train)
-        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for", ln->limits.n_ctx,
-                 n_ctx_train);
+        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for",
+                 ln->limits.n_ctx, n_ctx_train);
     return ERR_NONE;
 }
 
@@ -88,13 +88,14 @@ static int settle_split(struct line *ln, const struct line_config *c, struct err
     ln->ranges = calloc(ln->n_stages, sizeof *ln->ranges);
     CHECK(ln->ranges != NULL, err, ERR_MEMORY, "no memory for the plan");
     CHECK(ln->n_stages <= c->model->hp.n_layer, err, ERR_CAPACITY,
-          "%u workers for %u layers: a worker needs a layer, so the limit is %u workers (mpirun -n %u)", ln->n_stages,
-          c->model->hp.n_layer, c->model->hp.n_layer, c->model->hp.n_layer + 1);
+          "%u workers for %u layers: a worker needs a layer, so the limit is %u workers (mpirun -n "
+          "%u)",
+          ln->n_stages, c->model->hp.n_layer, c->model->hp.n_layer, c->model->hp.n_layer + 1);
     if (c->split == NULL) return plan_by_bytes(c->model, ln->n_stages, ln->ranges, err);
     uint32_t n = ln->n_stages;
     TRY(plan_by_hand(c->model, c->split, &n, ln->ranges, err));
-    CHECK(n == ln->n_stages, err, ERR_USAGE, "--split %s names %u stages, the line has %u workers", c->split, n,
-          ln->n_stages);
+    CHECK(n == ln->n_stages, err, ERR_USAGE, "--split %s names %u stages, the line has %u workers",
+          c->split, n, ln->n_stages);
     return ERR_NONE;
 }
 
@@ -105,13 +106,15 @@ static int check_hellos(struct line *ln, struct err *err)
         const struct member *m = roster_at(ln->roster, i);
         int rc = ERR_NONE;
         if (strcmp(m->version, TANDEM_VERSION) != 0)
-            rc = err_set(err, ERR_DISAGREE, "runs tandem %s, the coordinator runs %s: install the same", m->version,
+            rc = err_set(err, ERR_DISAGREE,
+                         "runs tandem %s, the coordinator runs %s: install the same", m->version,
                          TANDEM_VERSION);
         else if (!m->hello.wants_model && m->hello.model_digest != ln->model->digest)
             rc = err_set(err, ERR_DISAGREE,
-                         "has a different model file (family %s, digest %016llx; the coordinator's: %s, %016llx)",
-                         m->family, (unsigned long long)m->hello.model_digest, ln->model->family->name,
-                         (unsigned long long)ln->model->digest);
+                         "has a different model file (family %s, digest %016llx; the "
+                         "coordinator's: %s, %016llx)",
+                         m->family, (unsigned long long)m->hello.model_digest,
+                         ln->model->family->name, (unsigned long long)ln->model->digest);
         if (rc == ERR_NONE) continue;
         err_set_who(err, "worker %d @%.32s", m->rank, m->host);
         return rc;
@@ -126,7 +129,8 @@ static uint32_t rank_of_stage(const struct line *ln, int64_t stage)
     return (uint32_t)roster_at(ln->roster, (uint32_t)stage)->rank;
 }
 
-static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const struct line_config *c, struct err *err)
+static int send_load(struct line *ln, uint32_t stage, uint32_t threads, const struct line_config *c,
+                     struct err *err)
 {
     const struct line_limits *lim = &ln->limits;
     struct member *m = roster_at(ln->roster, stage);
@@ -192,8 +196,8 @@ static int measure_line(struct line *ln, const struct line_config *c, struct err
     TRY(measure_ranks(ln->roster, ln->link, &wish, &planner_usual, ln->ranks, err));
     for (uint32_t i = 0; i < n; i++)
         log_line(LOG_INFO, "worker %d @%s: reads weights at %.1f GB/s, computes %.0f GOP/s",
-                 roster_at(ln->roster, i)->rank, ln->ranks[i].host, ln->ranks[i].speed.read_bytes_s * 1e-9,
-                 ln->ranks[i].speed.ops_s * 1e-9);
+                 roster_at(ln->roster, i)->rank, ln->ranks[i].host,
+                 ln->ranks[i].speed.read_bytes_s * 1e-9, ln->ranks[i].speed.ops_s * 1e-9);
     if (ln->ranges != NULL) memcpy(ln->planned, ln->ranges, n * sizeof *ln->planned);
     return planner_open(&ln->planner, &ln->wish, ln->ranks, n, err);
 }
@@ -212,7 +216,8 @@ static int split_by_speed(struct line *ln, struct err *err)
             ln->ranges[stage++] = ln->planned[i];
             continue;
         }
-        log_line(LOG_WARN, "worker %d @%s is left out: it would only slow the line", m->rank, m->host);
+        log_line(LOG_WARN, "worker %d @%s is left out: it would only slow the line", m->rank,
+                 m->host);
         roster_leave_out(ln->roster, stage);
     }
     ln->n_stages = ln->wish.n_stages = stage;
@@ -226,10 +231,12 @@ static void tell_memory(struct line *ln, uint32_t stage)
     const char *name;
     uint64_t may = capacity_bound(&m->hello, &name);
     log_event(LOG_INFO, "memory",
-              "worker %d @%s, layers %u..%u: needs %.1f MiB (tensors %.1f, KV %.1f, buffers %.1f), may use %.1f (%s)",
+              "worker %d @%s, layers %u..%u: needs %.1f MiB (tensors %.1f, KV %.1f, buffers %.1f), "
+              "may use %.1f (%s)",
               m->rank, m->host, ln->ranges[stage].first, ln->ranges[stage].end - 1,
-              (double)capacity_total(&need) / (1 << 20), (double)need.weights / (1 << 20), (double)need.kv / (1 << 20),
-              (double)need.buffers / (1 << 20), (double)may / (1 << 20), name);
+              (double)capacity_total(&need) / (1 << 20), (double)need.weights / (1 << 20),
+              (double)need.kv / (1 << 20), (double)need.buffers / (1 << 20),
+              (double)may / (1 << 20), name);
 }
 
 /* check_memory() - nobody is asked to load what does not fit. */
@@ -244,7 +251,8 @@ static int check_memory(struct line *ln, struct err *err)
     return rc;
 }
 
-static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos, const uint32_t *threads)
+static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos,
+                         const uint32_t *threads)
 {
     char text[CPU_SHARE_TEXT_MAX];
     for (uint32_t i = 0; i < ln->n_stages; i++) {
@@ -261,7 +269,9 @@ static int send_loads(struct line *ln, const struct line_config *c, struct err *
     const uint32_t n = ln->n_stages;
     const struct msg_hello **hellos = calloc(n, sizeof *hellos);
     uint32_t *threads = calloc(n, sizeof *threads);
-    int rc = hellos != NULL && threads != NULL ? ERR_NONE : err_set(err, ERR_MEMORY, "no memory for %u workers", n);
+    int rc = hellos != NULL && threads != NULL
+                 ? ERR_NONE
+                 : err_set(err, ERR_MEMORY, "no memory for %u workers", n);
     for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
     for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) {
         threads[i] = c->threads > 0 ? c->threads : roster_threads(ln->roster, i);
@@ -287,7 +297,8 @@ static int serve_weights(struct line *ln, struct err *err)
     return n > 0 ? roster_serve_weights(ln->roster, ln->model->file, err) : ERR_NONE;
 }
 
-/* hello, measure, plan, check, load, ready. What can be refused without the workers is refused first. */
+/* hello, measure, plan, check, load, ready. What can be refused without the workers is refused
+ * first. */
 static int assemble(struct line *ln, const struct line_config *c, struct err *err)
 {
     if (!is_auto(c)) TRY(settle_split(ln, c, err));
@@ -333,9 +344,11 @@ static int open_stations(struct line *ln, const struct line_config *c, struct er
                                   .n_kv_classes = hp->n_kv_classes,
                                   .tables = ln->tables};
     TRY(scheduler_open(&ln->scheduler, &sc, err));
-    link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1), (int)rank_of_stage(ln, 0));
+    link_set_neighbours(ln->link, (int)rank_of_stage(ln, (int64_t)ln->n_stages - 1),
+                        (int)rank_of_stage(ln, 0));
     TRY(link_open_data(ln->link, frame_result_bytes_max(lim->wanted_max + lim->credits, n_vocab),
-                       frame_batch_bytes_max(lim->rows_max, 0, WIRE_F32), HOME_SLOTS, lim->credits, err));
+                       frame_batch_bytes_max(lim->rows_max, 0, WIRE_F32), HOME_SLOTS, lim->credits,
+                       err));
     struct flight_limits flights = scheduler_limits(ln->scheduler);
     TRY(pipeline_open(&ln->pipeline, ln->link, &flights, ln->journal, err));
     ln->events = calloc((size_t)lim->wanted_max + lim->credits + lim->rows_max, sizeof *ln->events);
@@ -368,15 +381,18 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
 }
 
 /* check_room() - a request that the KV pool could not hold by itself would wait for ever. */
-static int check_room(const struct line *ln, const struct line_request *r, uint32_t *n_ctx, struct err *err)
+static int check_room(const struct line *ln, const struct line_request *r, uint32_t *n_ctx,
+                      struct err *err)
 {
     const uint64_t room = (uint64_t)ln->limits.n_blocks[0] * KV_BLOCK_POSITIONS;
     *n_ctx = ln->limits.n_ctx;
     if (room >= *n_ctx || r->n_prompt > *n_ctx) return ERR_NONE;
     *n_ctx = (uint32_t)room;
-    const uint64_t wanted = (uint64_t)r->n_prompt + (r->max_tokens == UINT32_MAX ? 0 : r->max_tokens);
+    const uint64_t wanted =
+        (uint64_t)r->n_prompt + (r->max_tokens == UINT32_MAX ? 0 : r->max_tokens);
     CHECK(wanted <= room, err, ERR_CAPACITY,
-          "a request of %u prompt tokens and %llu more never fits into a KV pool of %u tokens: ask for less, or raise "
+          "a request of %u prompt tokens and %llu more never fits into a KV pool of %u tokens: ask "
+          "for less, or raise "
           "--kv-tokens",
           r->n_prompt, (unsigned long long)(wanted - r->n_prompt), *n_ctx);
     return ERR_NONE;
@@ -385,8 +401,8 @@ static int check_room(const struct line *ln, const struct line_request *r, uint3
 int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err)
 {
     CHECK((uint64_t)r->sampling.n_bias + r->sampling.penalty_last_n <= ADJUSTS_MAX, err, ERR_USAGE,
-          "%u logit biases and penalties over %u tokens are more than the limit of %d", r->sampling.n_bias,
-          r->sampling.penalty_last_n, ADJUSTS_MAX);
+          "%u logit biases and penalties over %u tokens are more than the limit of %d",
+          r->sampling.n_bias, r->sampling.penalty_last_n, ADJUSTS_MAX);
     struct sequence *s;
     uint32_t n_ctx;
     TRY(check_room(ln, r, &n_ctx, err));
@@ -400,7 +416,8 @@ int line_submit(struct line *ln, const struct line_request *r, uint32_t *request
 /* begin_idling() - from the moment on in which the last request finished. */
 static void begin_idling(struct line *ln)
 {
-    if (ln->idle_since_ns == 0 && !scheduler_has_work(ln->scheduler)) ln->idle_since_ns = pipeline_now_ns();
+    if (ln->idle_since_ns == 0 && !scheduler_has_work(ln->scheduler))
+        ln->idle_since_ns = pipeline_now_ns();
 }
 
 /* end_idling() - a batch leaves, or the line ends: how long there was no request. */
@@ -417,20 +434,22 @@ void line_send_as_f32(struct line *ln, bool as_f32)
 {
     const struct line_limits *lim = &ln->limits;
     ln->as_f32 = as_f32;
-    scheduler_limit_rows(ln->scheduler, as_f32 ? frame_f32_rows_max(lim->rows_max, ln->model->hp.n_embd,
-                                                                    (enum wire_format)lim->wire)
-                                               : lim->rows_max);
+    scheduler_limit_rows(ln->scheduler,
+                         as_f32 ? frame_f32_rows_max(lim->rows_max, ln->model->hp.n_embd,
+                                                     (enum wire_format)lim->wire)
+                                : lim->rows_max);
 }
 
 void line_cancel(struct line *ln, uint32_t request)
 {
     struct sequence *s = scheduler_find(ln->scheduler, request);
-    if (s != NULL && s->state != SEQUENCE_DONE) scheduler_finish(ln->scheduler, s, LINE_FINISH_CANCELLED);
+    if (s != NULL && s->state != SEQUENCE_DONE)
+        scheduler_finish(ln->scheduler, s, LINE_FINISH_CANCELLED);
     begin_idling(ln);
 }
 
-static struct line_event *add_event(struct line *ln, enum line_event_kind kind, const struct sequence *s,
-                                    uint32_t position)
+static struct line_event *add_event(struct line *ln, enum line_event_kind kind,
+                                    const struct sequence *s, uint32_t position)
 {
     struct line_event *ev = &ln->events[ln->n_events++];
     *ev = (struct line_event){.kind = kind,
@@ -442,8 +461,8 @@ static struct line_event *add_event(struct line *ln, enum line_event_kind kind, 
 }
 
 /* choose_token() - the scores of s's last token are home: pick what follows. */
-static int choose_token(struct line *ln, const struct flight *f, uint32_t k, const struct score_head *head,
-                        struct err *err)
+static int choose_token(struct line *ln, const struct flight *f, uint32_t k,
+                        const struct score_head *head, struct err *err)
 {
     struct sequence *s = flight_head_at(f, k)->sequence;
     uint32_t position = flight_head_at(f, k)->position + 1;
@@ -467,7 +486,8 @@ static int choose_token(struct line *ln, const struct flight *f, uint32_t k, con
         ev->head = head;
     }
     if (step != SEQUENCE_GOES_ON)
-        scheduler_finish(ln->scheduler, s, step == SEQUENCE_ENDS ? LINE_FINISH_STOP : LINE_FINISH_LENGTH);
+        scheduler_finish(ln->scheduler, s,
+                         step == SEQUENCE_ENDS ? LINE_FINISH_STOP : LINE_FINISH_LENGTH);
     return ERR_NONE;
 }
 
@@ -484,7 +504,8 @@ static void tell_prefill(struct line *ln, const struct flight *f, const struct f
         add_event(ln, LINE_EVENT_PREFILL, s, until);
 }
 
-static int take_answers(struct line *ln, const struct flight *f, const struct msg_result *result, struct err *err)
+static int take_answers(struct line *ln, const struct flight *f, const struct msg_result *result,
+                        struct err *err)
 {
     ln->n_events = ln->next_event = 0;
     for (uint32_t k = 0; k < result->n_heads; k++) {
@@ -505,7 +526,8 @@ static int launch(struct line *ln, struct err *err)
 {
     struct flight *f;
     while ((f = pipeline_free_flight(ln->pipeline)) != NULL &&
-           scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline), pipeline_decode_in_air(ln->pipeline))) {
+           scheduler_fill(ln->scheduler, f, pipeline_in_air(ln->pipeline),
+                          pipeline_decode_in_air(ln->pipeline))) {
         f->idle_ns = end_idling(ln);
         f->as_f32 = ln->as_f32;
         TRY(pipeline_send(ln->pipeline, f, scheduler_oldest_held(ln->scheduler), err));
@@ -516,7 +538,8 @@ static int launch(struct line *ln, struct err *err)
     return ERR_NONE;
 }
 
-/* receive() - a RESULT, where one has come home: choose tokens, and send the next batches before anybody is told. */
+/* receive() - a RESULT, where one has come home: choose tokens, and send the next batches before
+ * anybody is told. */
 static int receive(struct line *ln, struct err *err)
 {
     struct flight *f;
@@ -656,7 +679,8 @@ int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err)
     return ERR_NONE;
 }
 
-int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
+int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us,
+                  struct err *err)
 {
     release_result(ln);
     TRY(land_all(ln, err));
@@ -668,8 +692,11 @@ static void tell_costs(const struct line *ln)
 {
     for (uint32_t i = 0; i < ln->n_stages; i++) {
         const struct cost c = cost_model_stage(ln->costs, i);
-        log_line(LOG_INFO, "worker %d @%s: a batch costs %.3f ms, and %.2f us a row, and %.3f us a row and 1000 positions",
-                 ln->stages[i].rank, ln->stages[i].host, c.fixed_ns * 1e-6, c.row_ns * 1e-3, c.seen_ns);
+        log_line(LOG_INFO,
+                 "worker %d @%s: a batch costs %.3f ms, and %.2f us a row, and %.3f us a row and "
+                 "1000 positions",
+                 ln->stages[i].rank, ln->stages[i].host, c.fixed_ns * 1e-6, c.row_ns * 1e-3,
+                 c.seen_ns);
     }
 }
 
@@ -683,7 +710,8 @@ int line_stop(struct line *ln, struct err *err)
     ln->stopped_ns = pipeline_now_ns();
     ln->stopped = true;
     TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
-    for (uint32_t i = 0; i < ln->n_stages; i++) ln->stages[i].report = roster_at(ln->roster, i)->report;
+    for (uint32_t i = 0; i < ln->n_stages; i++)
+        ln->stages[i].report = roster_at(ln->roster, i)->report;
     tell_costs(ln);
     ln->counts.overlapped = overlap_count(ln->journal, ln->stages, ln->n_stages);
     return ERR_NONE;

@@ -25,8 +25,8 @@ uint64_t pipeline_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits, struct journal *journal,
-                  struct err *err)
+int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits,
+                  struct journal *journal, struct err *err)
 {
     struct pipeline *p = calloc(1, sizeof *p);
     CHECK(p != NULL, err, ERR_MEMORY, "no memory for the batches in flight");
@@ -35,10 +35,12 @@ int pipeline_open(struct pipeline **out, struct link *l, const struct flight_lim
     p->limits = *limits;
     p->next_id = 1;
     p->flights = calloc(limits->credits, sizeof *p->flights);
-    int rc = p->flights != NULL ? ERR_NONE : err_set(err, ERR_MEMORY, "no memory for the batches in flight");
+    int rc = p->flights != NULL ? ERR_NONE
+                                : err_set(err, ERR_MEMORY, "no memory for the batches in flight");
     for (uint32_t i = 0; rc == ERR_NONE && i < limits->credits; i++)
         rc = flight_open(&p->flights[i], limits, err);
-    uint32_t head_max = frame_result_head_max(limits->wanted_max + limits->credits, limits->n_vocab);
+    uint32_t head_max =
+        frame_result_head_max(limits->wanted_max + limits->credits, limits->n_vocab);
     if (rc == ERR_NONE) rc = codec_open(&p->home, head_max, err);
     if (rc == ERR_NONE) rc = codec_open(&p->out, BATCH_HEAD_MAX, err);
     if (rc != ERR_NONE) {
@@ -90,7 +92,8 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
                                     .n_fetches = f->n_fetches}};
     size_t capacity, len;
     uint8_t *frame;
-    while ((frame = link_send_begin(p->link, LINK_DATA, 0, &capacity)) == NULL) link_wait(p->link, 1000);
+    while ((frame = link_send_begin(p->link, LINK_DATA, 0, &capacity)) == NULL)
+        link_wait(p->link, 1000);
     TRY(codec_pack(p->out, &m, 0, p->limits.n_vocab, frame, capacity, &len, err));
     const uint64_t sent_ns = pipeline_now_ns();
     TRY(link_send(p->link, LINK_DATA, 0, len, err));
@@ -110,21 +113,24 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
 static int check_result(const struct pipeline *p, const struct flight *f, struct err *err)
 {
     const struct msg_result *r = &p->message.u.result;
-    CHECK(p->message.type == MESSAGE_RESULT, err, ERR_PEER, "message type %d came home, want a result",
-          (int)p->message.type);
-    CHECK(p->in_air > 0 && r->id == f->id, err, ERR_PEER, "the result of batch %llu came home, want batch %llu",
-          (unsigned long long)r->id, (unsigned long long)f->id);
-    CHECK(r->n_heads == f->n_wanted + f->n_fetches, err, ERR_PEER, "batch %llu came home with %u answers, want %u",
-          (unsigned long long)r->id, r->n_heads, f->n_wanted + f->n_fetches);
+    CHECK(p->message.type == MESSAGE_RESULT, err, ERR_PEER,
+          "message type %d came home, want a result", (int)p->message.type);
+    CHECK(p->in_air > 0 && r->id == f->id, err, ERR_PEER,
+          "the result of batch %llu came home, want batch %llu", (unsigned long long)r->id,
+          (unsigned long long)f->id);
+    CHECK(r->n_heads == f->n_wanted + f->n_fetches, err, ERR_PEER,
+          "batch %llu came home with %u answers, want %u", (unsigned long long)r->id, r->n_heads,
+          f->n_wanted + f->n_fetches);
     for (uint32_t k = 0; k < r->n_heads; k++)
         for (uint32_t i = 0; i < r->heads[k].n; i++)
-            CHECK(r->heads[k].ids[i] >= 0 && (uint32_t)r->heads[k].ids[i] < p->limits.n_vocab, err, ERR_PEER,
-                  "batch %llu came home with token %d, the vocabulary has %u", (unsigned long long)r->id,
-                  r->heads[k].ids[i], p->limits.n_vocab);
+            CHECK(r->heads[k].ids[i] >= 0 && (uint32_t)r->heads[k].ids[i] < p->limits.n_vocab, err,
+                  ERR_PEER, "batch %llu came home with token %d, the vocabulary has %u",
+                  (unsigned long long)r->id, r->heads[k].ids[i], p->limits.n_vocab);
     return ERR_NONE;
 }
 
-int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_result **result, struct err *err)
+int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_result **result,
+                     struct err *err)
 {
     *f = NULL;
     int from;
@@ -168,6 +174,7 @@ uint32_t pipeline_in_air(const struct pipeline *p)
 uint32_t pipeline_decode_in_air(const struct pipeline *p)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->in_air; i++) n += p->flights[(p->first + i) % p->limits.credits].decodes;
+    for (uint32_t i = 0; i < p->in_air; i++)
+        n += p->flights[(p->first + i) % p->limits.credits].decodes;
     return n;
 }

@@ -84,11 +84,13 @@ static uint64_t now_ns(void)
 /* ask_to_watch() - the first worker, after this process. */
 static int ask_to_watch(struct roster *r, struct err *err)
 {
-    const struct message m = {.type = MESSAGE_WATCH, .u.watch = {.pid = (uint32_t)getpid(), .host = r->host}};
+    const struct message m = {.type = MESSAGE_WATCH,
+                              .u.watch = {.pid = (uint32_t)getpid(), .host = r->host}};
     return roster_send(r, 0, &m, err);
 }
 
-int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms, struct err *err)
+int roster_open(struct roster **out, struct link *l, struct journal *journal, uint32_t stall_ms,
+                struct err *err)
 {
     struct roster *r = calloc(1, sizeof *r);
     CHECK(r != NULL, err, ERR_MEMORY, "no memory for the roster");
@@ -99,8 +101,9 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
     r->n_stages = r->n;
     r->members = calloc(r->n, sizeof *r->members);
     r->stages = calloc(r->n, sizeof(struct member *));
-    int rc = r->members != NULL && r->stages != NULL ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
-                                : err_set(err, ERR_MEMORY, "no memory for %u workers", r->n);
+    int rc = r->members != NULL && r->stages != NULL
+                 ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
+                 : err_set(err, ERR_MEMORY, "no memory for %u workers", r->n);
     if (rc != ERR_NONE) {
         roster_close(r);
         return rc;
@@ -169,7 +172,8 @@ void roster_leave_out(struct roster *r, uint32_t index)
 static void name_member(const struct member *m, struct err *err)
 {
     if (m->has_range)
-        err_set_who(err, "worker %d @%.32s, layers %u..%u", m->rank, m->host, m->range.first, m->range.end - 1);
+        err_set_who(err, "worker %d @%.32s, layers %u..%u", m->rank, m->host, m->range.first,
+                    m->range.end - 1);
     else
         err_set_who(err, "worker %d @%.32s", m->rank, m->host[0] != '\0' ? m->host : "?");
 }
@@ -210,7 +214,8 @@ static void note_beat(struct roster *r, struct member *m, const struct msg_heart
     m->beat.n_accounts = m->beat.n_marks = 0;
 }
 
-static int note_pull(struct roster *r, struct member *m, const struct msg_pull *pull, struct err *err)
+static int note_pull(struct roster *r, struct member *m, const struct msg_pull *pull,
+                     struct err *err)
 {
     if (r->server == NULL) return blame(m, ERR_PEER, "asked for weights that nobody offered", err);
     int rc = weights_server_take(r->server, m->rank, pull, err);
@@ -218,7 +223,8 @@ static int note_pull(struct roster *r, struct member *m, const struct msg_pull *
     return rc;
 }
 
-static int note_message(struct roster *r, struct member *m, const struct message *msg, struct err *err)
+static int note_message(struct roster *r, struct member *m, const struct message *msg,
+                        struct err *err)
 {
     switch (msg->type) {
     case MESSAGE_HELLO:
@@ -273,11 +279,13 @@ static int take_messages(struct roster *r, struct err *err)
             name_member(m, err);
         link_receive_done(r->link, LINK_CONTROL);
         if (rc != ERR_NONE) return rc;
-        if (msg.type != MESSAGE_HEARTBEAT) link_made_progress(r->link); /* A heartbeat is no work. */
+        if (msg.type != MESSAGE_HEARTBEAT)
+            link_made_progress(r->link); /* A heartbeat is no work. */
     }
 }
 
-/* describe() - what was asked of a worker is known for sure; its latest heartbeat may be of an earlier state. */
+/* describe() - what was asked of a worker is known for sure; its latest heartbeat may be of an
+ * earlier state. */
 static const char *describe(const struct member *m, char text[BEAT_TEXT_MAX])
 {
     struct msg_heartbeat beat = m->beat;
@@ -294,7 +302,8 @@ static void log_members(const struct roster *r, uint64_t now)
         const struct member *m = &r->members[i];
         char doing[BEAT_TEXT_MAX];
         log_event(LOG_ASKED, "state", "worker %d @%.32s was heard of %.2f s ago, %s", m->rank,
-                  m->host[0] != '\0' ? m->host : "?", (double)(now - m->heard_ns) / 1e9, describe(m, doing));
+                  m->host[0] != '\0' ? m->host : "?", (double)(now - m->heard_ns) / 1e9,
+                  describe(m, doing));
     }
 }
 
@@ -302,7 +311,8 @@ static int say_dead(const struct member *m, double silence_s, struct err *err)
 {
     char doing[BEAT_TEXT_MAX], text[256];
     snprintf(text, sizeof text,
-             "died %s, last heard of %.1f s ago: its process was killed or crashed (memory? see its host)",
+             "died %s, last heard of %.1f s ago: its process was killed or crashed (memory? see "
+             "its host)",
              describe(m, doing), silence_s);
     return blame(m, ERR_RANK, text, err);
 }
@@ -323,23 +333,26 @@ static int judge_silence(const struct roster *r, uint64_t now, struct err *err)
         char doing[BEAT_TEXT_MAX], text[256];
         snprintf(text, sizeof text, "stopped answering, silent for %.1f s, last heard of %s: %s",
                  (double)silence_ms / 1e3, describe(m, doing),
-                 process == PROCESS_STOPPED ? "its process is stopped (SIGSTOP)" : "is its host overloaded or cut off?");
+                 process == PROCESS_STOPPED ? "its process is stopped (SIGSTOP)"
+                                            : "is its host overloaded or cut off?");
         return blame(m, ERR_STALL, text, err);
     }
     return ERR_NONE;
 }
 
-/* judge_signal() - SIGTERM from mpirun means that a worker died a second ago: the one that went silent first. */
+/* judge_signal() - SIGTERM from mpirun means that a worker died a second ago: the one that went
+ * silent first. */
 static int judge_signal(const struct roster *r, uint64_t now, struct err *err)
 {
     const struct member *worst = NULL;
     for (uint32_t i = 0; i < r->n; i++)
         if (worst == NULL || r->members[i].heard_ns < worst->heard_ns) worst = &r->members[i];
     uint64_t silence_ms = (now - worst->heard_ns) / 1000000u;
-    if (signal_caught == SIGTERM && silence_ms >= SUSPECT_MS) return say_dead(worst, (double)silence_ms / 1e3, err);
+    if (signal_caught == SIGTERM && silence_ms >= SUSPECT_MS)
+        return say_dead(worst, (double)silence_ms / 1e3, err);
     if (r->away_ns >= (uint64_t)ABSENCE_MS * 1000000u)
-        return err_set(err, ERR_STALL, "was stopped for %.1f s, and then told to end by signal %d", (double)r->away_ns / 1e9,
-                       (int)signal_caught);
+        return err_set(err, ERR_STALL, "was stopped for %.1f s, and then told to end by signal %d",
+                       (double)r->away_ns / 1e9, (int)signal_caught);
     return err_set(err, ERR_INTERRUPTED, "interrupted by signal %d", (int)signal_caught);
 }
 
@@ -359,7 +372,8 @@ int roster_poll(struct roster *r, struct err *err)
 }
 
 int roster_await(struct roster *r, enum roster_answer answer,
-                 void (*on_load)(void *ctx, uint64_t done, uint64_t total), void *ctx, struct err *err)
+                 void (*on_load)(void *ctx, uint64_t done, uint64_t total), void *ctx,
+                 struct err *err)
 {
     for (;;) {
         TRY(roster_poll(r, err));
@@ -392,7 +406,8 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
 int roster_serve_weights(struct roster *r, const struct gguf *file, struct err *err)
 {
     TRY(weights_server_open(&r->server, file, r->link, r->codec, err));
-    const struct message model = {.type = MESSAGE_MODEL, .u.model = weights_server_describe(r->server)};
+    const struct message model = {.type = MESSAGE_MODEL,
+                                  .u.model = weights_server_describe(r->server)};
     for (uint32_t i = 0; i < r->n; i++)
         if (r->members[i].hello.wants_model) TRY(roster_send(r, i, &model, err));
     return ERR_NONE;
@@ -406,14 +421,17 @@ void roster_end_weights(struct roster *r)
     link_close_weights(r->link);
 }
 
-int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading, struct err *err)
+int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading,
+                      struct err *err)
 {
     enum { ROUNDS = 16 };
     struct member *m = r->stages[index];
     bool same_host = strcmp(m->host, r->host) == 0;
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t asked = now_ns();
-        TRY(roster_send(r, index, &(struct message){.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked}}, err));
+        TRY(roster_send(r, index,
+                        &(struct message){.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked}},
+                        err));
         while (m->clock.asked_ns != asked) {
             if (now_ns() - asked > (uint64_t)r->stall_ms * 1000000u)
                 return blame(m, ERR_STALL, "does not say what its clock shows", err);
@@ -446,9 +464,10 @@ void roster_excuse(struct roster *r)
     for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns = r->polled_ns;
 }
 
-/* ping_all() - table [link_size][n]. A worker takes part as soon as it has read the message, which it holds until the
- * end. */
-static int ping_all(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *table, struct err *err)
+/* ping_all() - table [link_size][n]. A worker takes part as soon as it has read the message, which
+ * it holds until the end. */
+static int ping_all(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds,
+                    double *table, struct err *err)
 {
     size_t sizes[LINK_RAW_SIZES_MAX];
     BUG_IF(n > LINK_RAW_SIZES_MAX, "more sizes of raw messages than there may be");
@@ -461,7 +480,8 @@ static int ping_all(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_
     return ERR_NONE;
 }
 
-int roster_raw_hops(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us, struct err *err)
+int roster_raw_hops(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_t rounds,
+                    double *us, struct err *err)
 {
     double *table = calloc((size_t)link_size(r->link) * n, sizeof *table);
     CHECK(table != NULL, err, ERR_MEMORY, "no memory for the latencies of %u sizes", n);
@@ -478,17 +498,22 @@ void roster_stop(struct roster *r, uint64_t idle_ns)
 {
     const struct message stop = {.type = MESSAGE_STOP, .u.stop = {.idle_ns = idle_ns}};
     for (uint32_t i = 0; i < r->n; i++) {
-        if (r->members[i].stage == NO_STAGE) r->members[i].answered[ROSTER_REPORT] = true; /* has none */
+        if (r->members[i].stage == NO_STAGE)
+            r->members[i].answered[ROSTER_REPORT] = true; /* has none */
         size_t capacity, len;
         uint8_t *frame = link_send_begin(r->link, LINK_CONTROL, r->members[i].rank, &capacity);
-        if (frame == NULL || codec_pack(r->codec, &stop, 0, 0, frame, capacity, &len, NULL) != ERR_NONE) continue;
+        if (frame == NULL ||
+            codec_pack(r->codec, &stop, 0, 0, frame, capacity, &len, NULL) != ERR_NONE)
+            continue;
         link_send(r->link, LINK_CONTROL, r->members[i].rank, len, NULL);
     }
-    for (uint64_t begin = now_ns(); link_pending_sends(r->link) > 0 && now_ns() - begin < 500000000u;)
+    for (uint64_t begin = now_ns();
+         link_pending_sends(r->link) > 0 && now_ns() - begin < 500000000u;)
         link_wait(r->link, 1000);
 }
 
-/* A worker must be heard of before it is told to stop: until then it may still be on its way into the line. */
+/* A worker must be heard of before it is told to stop: until then it may still be on its way into
+ * the line. */
 int line_dismiss(struct link *l, struct err *err)
 {
     struct journal *journal;

@@ -2,10 +2,11 @@
  *
  * A simple policy: decode rows first, then prompt chunks in the rest of the row budget. Sequences
  * that decode are dealt evenly into groups, one for each stage that can compute at the same time
- * as the others: stages that share cores would only read their weights more often. Whoever waits comes in when its tokens fit (request_queue). When one in the line
- * needs a block and none is left, the youngest goes back to the queue; the oldest is never sent
- * away, so it finishes, and so does everybody in the end. Station before: line (submitted
- * requests). Station after: pipeline (sends the flight). */
+ * as the others: stages that share cores would only read their weights more often. Whoever waits
+ * comes in when its tokens fit (request_queue). When one in the line needs a block and none is
+ * left, the youngest goes back to the queue; the oldest is never sent away, so it finishes, and so
+ * does everybody in the end. Station before: line (submitted requests). Station after: pipeline
+ * (sends the flight). */
 #ifndef TANDEM_COORDINATOR_LINE_SCHEDULER_H
 #define TANDEM_COORDINATOR_LINE_SCHEDULER_H
 

@@ -275,9 +275,8 @@ static uint32_t at_least(uint32_t n, uint32_t least)
 void sampler_need(struct sampler *sm, uint64_t position, struct score_need *need)
 {
     const struct sampling *s = &sm->set;
-    *need = (struct score_need){.temperature = sampling_temperature(s),
-                                .adjust = sm->adjust,
-                                .n_adjust = sm->n_adjust};
+    *need = (struct score_need){
+        .temperature = sampling_temperature(s), .adjust = sm->adjust, .n_adjust = sm->n_adjust};
     if (sm->greedy) {
         need->count = at_least(1, s->top_probs);
     } else if (s->top_k > 0) {

@@ -64,14 +64,16 @@ struct stage_state {
 static void broke(struct stage_state *s, const char *rule, uint64_t batch)
 {
     if (s->f->broken_rule[0] == '\0')
-        snprintf(s->f->broken_rule, sizeof s->f->broken_rule, "batch %llu: %.200s", (unsigned long long)batch, rule);
+        snprintf(s->f->broken_rule, sizeof s->f->broken_rule, "batch %llu: %.200s",
+                 (unsigned long long)batch, rule);
 }
 
 static void send_control(struct stage_state *s, const struct message *m)
 {
     size_t capacity, len;
     uint8_t *frame;
-    while ((frame = link_send_begin(s->l, LINK_CONTROL, 0, &capacity)) == NULL) link_wait(s->l, 1000);
+    while ((frame = link_send_begin(s->l, LINK_CONTROL, 0, &capacity)) == NULL)
+        link_wait(s->l, 1000);
     if (codec_pack(s->codec, m, 0, 0, frame, capacity, &len, NULL) == ERR_NONE)
         link_send(s->l, LINK_CONTROL, 0, len, NULL);
 }
@@ -83,7 +85,8 @@ static void take_control(struct stage_state *s, bool *loaded)
     size_t len;
     struct message m;
     struct frame_view view;
-    if (link_receive(s->l, LINK_CONTROL, &from, &frame, &len, NULL) != ERR_NONE || frame == NULL) return;
+    if (link_receive(s->l, LINK_CONTROL, &from, &frame, &len, NULL) != ERR_NONE || frame == NULL)
+        return;
     if (codec_unpack(s->codec, frame, len, 0, &m, &view, NULL) == ERR_NONE) {
         if (m.type == MESSAGE_STOP) s->stopped = true;
         if (m.type == MESSAGE_CLOCK) send_control(s, &m); /* a clock that always shows 0 */
@@ -116,23 +119,27 @@ static void obey(struct stage_state *s, const struct kv_command *c, uint64_t id)
 }
 
 /* place_of() - where a class keeps a position of a sequence. */
-static struct fake_block *place_of(const struct stage_state *s, uint32_t kv_class, uint32_t seq, uint32_t pos)
+static struct fake_block *place_of(const struct stage_state *s, uint32_t kv_class, uint32_t seq,
+                                   uint32_t pos)
 {
     return &s->pool[kv_class][s->seqs[seq].block[kv_class][pos / KV_BLOCK_POSITIONS]];
 }
 
 /* check_window() - all that a row at pos sees in a class is there, and is what class 0 has. */
-static void check_window(struct stage_state *s, uint32_t kv_class, uint32_t seq, uint32_t pos, uint64_t id)
+static void check_window(struct stage_state *s, uint32_t kv_class, uint32_t seq, uint32_t pos,
+                         uint64_t id)
 {
     const uint32_t window = s->f->model->hp.kv_class_window[kv_class];
     for (uint32_t i = window > 0 && pos >= window ? pos - window + 1 : 0; i <= pos; i++) {
         const uint32_t at = i % KV_BLOCK_POSITIONS;
         const struct fake_block *b = place_of(s, kv_class, seq, i), *all = place_of(s, 0, seq, i);
-        if (b->pos[at] != i || b->token[at] != all->token[at]) broke(s, "a row sees what is not its own", id);
+        if (b->pos[at] != i || b->token[at] != all->token[at])
+            broke(s, "a row sees what is not its own", id);
     }
 }
 
-/* take_rows() - all rows into the "cache", as a stage does; then z of the wanted ones into k, from the cache alone. */
+/* take_rows() - all rows into the "cache", as a stage does; then z of the wanted ones into k, from
+ * the cache alone. */
 static void take_rows(struct stage_state *s, const struct msg_batch *b, struct kept *k)
 {
     const uint32_t n_vocab = s->f->model->hp.n_vocab, n_classes = s->f->model->hp.n_kv_classes;
@@ -167,7 +174,8 @@ static struct kept *find_kept(struct stage_state *s, uint64_t id)
     return NULL;
 }
 
-static void answer(struct stage_state *s, const struct msg_batch *b, uint8_t *out, size_t capacity, size_t *len)
+static void answer(struct stage_state *s, const struct msg_batch *b, uint8_t *out, size_t capacity,
+                   size_t *len)
 {
     uint32_t n_vocab = s->f->model->hp.n_vocab, n_heads = b->batch.n_wanted + b->n_fetches;
     for (uint32_t i = 0; i < s->load.credits; i++)
@@ -195,17 +203,20 @@ static void answer(struct stage_state *s, const struct msg_batch *b, uint8_t *ou
         }
         s->f->fetches += fetch;
         struct err err;
-        if (score_select(s->selector, from->rows + (size_t)row * n_vocab, need, ids + (size_t)k * n_vocab,
-                         scores + (size_t)k * n_vocab, id_scores + (size_t)k * n_vocab, &heads[k], &err) != ERR_NONE)
+        if (score_select(s->selector, from->rows + (size_t)row * n_vocab, need,
+                         ids + (size_t)k * n_vocab, scores + (size_t)k * n_vocab,
+                         id_scores + (size_t)k * n_vocab, &heads[k], &err) != ERR_NONE)
             broke(s, err.text, b->id);
         if (s->f->options.short_heads && !fetch && need->count == 0 && heads[k].n > 1) {
             heads[k].n = 1;
             heads[k].whole = false;
         }
     }
-    struct message m = {.type = MESSAGE_RESULT, .u.result = {.id = b->id, .n_heads = n_heads, .heads = heads}};
+    struct message m = {.type = MESSAGE_RESULT,
+                        .u.result = {.id = b->id, .n_heads = n_heads, .heads = heads}};
     struct err err;
-    if (codec_pack(s->codec, &m, 0, n_vocab, out, capacity, len, &err) != ERR_NONE) broke(s, err.text, b->id);
+    if (codec_pack(s->codec, &m, 0, n_vocab, out, capacity, len, &err) != ERR_NONE)
+        broke(s, err.text, b->id);
     free(heads);
     free(ids);
     free(scores);
@@ -216,7 +227,8 @@ static void run_frame(struct stage_state *s, const uint8_t *frame, size_t frame_
     struct message m;
     struct frame_view view;
     struct err err;
-    if (codec_unpack(s->codec, frame, frame_len, s->f->model->hp.n_vocab, &m, &view, &err) != ERR_NONE) {
+    if (codec_unpack(s->codec, frame, frame_len, s->f->model->hp.n_vocab, &m, &view, &err) !=
+        ERR_NONE) {
         broke(s, err.text, 0);
         return;
     }
@@ -228,8 +240,9 @@ static void run_frame(struct stage_state *s, const uint8_t *frame, size_t frame_
     uint8_t *out;
     while ((out = link_send_begin(s->l, LINK_DATA, 0, &capacity)) == NULL) link_wait(s->l, 1000);
     if (s->last && b->id == s->f->options.fail_batch) {
-        send_control(s, &(struct message){.type = MESSAGE_ERROR,
-                                          .u.error = {.code = ERR_NUMERIC, .text = "score 7 is not finite"}});
+        send_control(s, &(struct message){
+                            .type = MESSAGE_ERROR,
+                            .u.error = {.code = ERR_NUMERIC, .text = "score 7 is not finite"}});
         return;
     }
     if (s->last) {
@@ -271,9 +284,11 @@ static void open_state(struct stage_state *s)
     for (uint32_t i = 0; i < s->load.credits; i++)
         s->kept[i].rows = calloc((size_t)s->load.wanted_max * n_vocab, sizeof(float));
     score_selector_open(&s->selector, n_vocab, NULL);
-    size_t in = frame_batch_bytes_max(s->load.rows_max, s->load.stage == 0 ? 0 : s->f->model->hp.n_embd, WIRE_F32);
-    size_t out = s->last ? frame_result_bytes_max(s->load.wanted_max + s->load.credits, n_vocab)
-                         : frame_batch_bytes_max(s->load.rows_max, s->f->model->hp.n_embd, WIRE_F32);
+    size_t in = frame_batch_bytes_max(s->load.rows_max,
+                                      s->load.stage == 0 ? 0 : s->f->model->hp.n_embd, WIRE_F32);
+    size_t out = s->last
+                     ? frame_result_bytes_max(s->load.wanted_max + s->load.credits, n_vocab)
+                     : frame_batch_bytes_max(s->load.rows_max, s->f->model->hp.n_embd, WIRE_F32);
     link_open_data(s->l, in, out, 2, 2, NULL);
 }
 
@@ -325,13 +340,15 @@ static void *run_stage(void *arg)
         take_control(&s, &loaded);
     }
     if (loaded) send_control(&s, &(struct message){.type = MESSAGE_REPORT});
-    for (int i = 0; i < 200 && link_pending_sends(s.l) > 0; i++) link_wait(s.l, 1000); /* Nobody may read them. */
+    for (int i = 0; i < 200 && link_pending_sends(s.l) > 0; i++)
+        link_wait(s.l, 1000); /* Nobody may read them. */
     link_close(s.l, false);
     close_state(&s);
     return NULL;
 }
 
-void fake_stages_start(struct fake_stages *f, int n, const struct model *model, const struct fake_options *options)
+void fake_stages_start(struct fake_stages *f, int n, const struct model *model,
+                       const struct fake_options *options)
 {
     *f = (struct fake_stages){.n = n, .model = model};
     if (options != NULL) f->options = *options;

@@ -19,8 +19,8 @@ struct line_way {
     enum isa isa;
     enum kv_format kv;
     uint32_t n_ctx; /* 0: LINE_CTX */
-    bool beside;   /* three other sequences share every batch */
-    bool shuffled; /* blocks in a mixed order */
+    bool beside;    /* three other sequences share every batch */
+    bool shuffled;  /* blocks in a mixed order */
 };
 
 struct line {
@@ -96,12 +96,11 @@ static inline void line_add(struct line *l, struct line_batch *batch, uint32_t s
             /* 7 has no common factor with 40, so this visits every block. */
             if (l->way.shuffled) block = (block * 7 + 13) % LINE_BLOCKS;
             for (uint32_t c = 0; c < l->n_kv_classes; c++)
-                batch->command[batch->b.n_commands++] =
-                    (struct kv_command){.op = KV_MAP,
-                                        .kv_class = c,
-                                        .seq = seq,
-                                        .index = l->mapped[seq],
-                                        .block = block};
+                batch->command[batch->b.n_commands++] = (struct kv_command){.op = KV_MAP,
+                                                                            .kv_class = c,
+                                                                            .seq = seq,
+                                                                            .index = l->mapped[seq],
+                                                                            .block = block};
             l->mapped[seq]++;
         }
         batch->token[row] = ids[i];

@@ -10,7 +10,6 @@
 #include "engine/fmath.h"
 #include "tests/engine/kernel_tables.h"
 
-
 static void quantising_rounds_to_nearest_within_half_a_step(void **state)
 {
     (void)state;

@@ -14,9 +14,11 @@
 enum { LAYERS = 3, BLOCKS = 5, SEQS = 2 };
 
 /* Three layers with 2, 4 and 1 key/value heads; the stage holds the last two. */
-static const struct layer_hparams layers[LAYERS] = {{.n_head_kv = 2}, {.n_head_kv = 4}, {.n_head_kv = 1}};
+static const struct layer_hparams layers[LAYERS] = {
+    {.n_head_kv = 2}, {.n_head_kv = 4}, {.n_head_kv = 1}};
 static const struct model model = {
-    .hp = {.n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers, .n_kv_classes = 1}};
+    .hp = {
+        .n_layer = LAYERS, .head_dim_k = 6, .head_dim_v = 10, .layer = layers, .n_kv_classes = 1}};
 static const struct layer_range range = {1, 3};
 static const struct line_limits limits = {
     .n_ctx = 3 * KV_BLOCK_POSITIONS, .n_seqs = SEQS, .n_blocks = {BLOCKS}, .kv = KV_F16};
@@ -108,7 +110,8 @@ static void a_wrong_command_is_named_and_nothing_changes(void **state)
     } cases[] = {
         {{KV_MAP, 0, 0, BLOCKS, 0}, "block 5"},
         {{KV_MAP, SEQS, 0, 0, 0}, "sequence 2"},
-        {{KV_MAP, 0, 2, 0, 0}, "entry 2"}, /* a gap: the command before it in the batch maps entry 0 */
+        {{KV_MAP, 0, 2, 0, 0},
+         "entry 2"}, /* a gap: the command before it in the batch maps entry 0 */
         {{KV_MAP, 0, UINT32_MAX, 0, 0}, "entry 4294967295"},
         {{KV_COPY, 0, BLOCKS, 0, 0}, "block 5"},
         {{KV_COPY, 0, 0, UINT32_MAX, 0}, "block 4294967295"},

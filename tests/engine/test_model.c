@@ -387,7 +387,8 @@ static void the_footprint_is_what_the_numbers_say(void **state)
     struct make_gguf file;
     make_llama_begin(&file, &small);
     struct model *m = open_made(&file);
-    struct line_limits limits = {.n_blocks = {5, 5, 5, 5}, .rows_max = 8, .wanted_max = 3, .credits = 2};
+    struct line_limits limits = {
+        .n_blocks = {5, 5, 5, 5}, .rows_max = 8, .wanted_max = 3, .credits = 2};
     uint64_t embd = 48 * 68, norm = 64 * 4; /* 40 rows of 64 values in three panels */
     uint64_t layer = (64 + 32 + 32 + 64 + 96 + 96) * UINT64_C(68) + 64 * UINT64_C(102) + 2 * norm;
     struct footprint f = model_footprint(m, (struct layer_range){1, 2}, &limits);

@@ -178,8 +178,8 @@ static const struct {
     {MESSAGE_LOAD, 6, {0x10, 3, 0x18, 4, 0x20, 4}, "LOAD.layer_first is 4, want 0 to 3"},
     {MESSAGE_LOAD,
      23,
-     {0x10, 1, 0x20, 1, 0x38, 1,    0x40, 1,    0x4a, 4,    1, 1,
-      1,    1, 0x50, 1, 0x58, 1,    0x60, 1,    0xb0, 1,    3},
+     {0x10, 1, 0x20, 1, 0x38, 1, 0x40, 1, 0x4a, 4, 1, 1,
+      1,    1, 0x50, 1, 0x58, 1, 0x60, 1, 0xb0, 1, 3},
      "LOAD.wire_format is 3, want 0 to 2"},
     {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 4"},
     {MESSAGE_HEARTBEAT,
@@ -550,9 +550,14 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
         fetches[k] = (struct msg_fetch){UINT64_MAX - 1, UINT32_MAX, {.temperature = 1}};
     }
     struct message m = {.type = MESSAGE_BATCH}, got;
-    m.u.batch = (struct msg_batch){
-        UINT64_MAX, 1, UINT64_MAX, 1, {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
-        needs,      fetches, SEQS};
+    m.u.batch = (struct msg_batch){UINT64_MAX,
+                                   1,
+                                   UINT64_MAX,
+                                   1,
+                                   {ROWS, SEQS, SEQS * 4, token, seq, pos, wanted, commands},
+                                   needs,
+                                   fetches,
+                                   SEQS};
     size_t bound = codec_batch_head_bound(ROWS, SEQS * 4, SEQS, SEQS * ADJUSTS, SEQS * 2, SEQS),
            len;
     assert_true(bound <= 1 << 20);

@@ -4,8 +4,8 @@
  * The book is tested with made-up clocks. What is measured is measured on both transports (two
  * threads, or the two ranks of mpirun), from the coordinator to endpoint 1. No frame is ever early;
  * lateness is judged by the lower quartile of several frames, because the machine is shared and
- * others delay any thread. A measurement out of bounds is taken again, up to TRIES times; if a plain
- * sleep is as late then, the case is skipped. */
+ * others delay any thread. A measurement out of bounds is taken again, up to TRIES times; if a
+ * plain sleep is as late then, the case is skipped. */
 #include "proto/link.h"
 #include "proto/link_emulate.h"
 
@@ -468,7 +468,8 @@ static void pressure_case(struct link *l)
     agree(l, true);
 }
 
-/* The largest frame fits as agreed, nothing travels behind it, and it is there before any emulated one could be. */
+/* The largest frame fits as agreed, nothing travels behind it, and it is there before any emulated
+ * one could be. */
 static void off_case(struct link *l)
 {
     double took_us = time_single(l, DATA_MAX, 0);
