@@ -1,8 +1,8 @@
 /* barrier - see barrier.h. */
 #include "engine/barrier.h"
+#include "engine/clock.h"
 
 #include <limits.h>
-#include <time.h>
 
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -24,13 +24,6 @@ static void relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* sleep_while() - until *word is not value any more; it may return earlier. */
@@ -63,13 +56,13 @@ void barrier_init(struct barrier *b)
 
 static void await_round(struct barrier *b, uint32_t round)
 {
-    uint64_t start = now_ns();
+    uint64_t start = clock_now_ns();
     do {
         for (int i = 0; i < LOOKS; i++) {
             if (atomic_load_explicit(&b->round, memory_order_acquire) != round) return;
             relax();
         }
-    } while (now_ns() - start < SPIN_NS);
+    } while (clock_now_ns() - start < SPIN_NS);
     /* The last thread changes the round first and asks for sleepers then; so it sees this one, or
      * the system sees a new round and does not let it sleep. */
     atomic_fetch_add(&b->sleepers, 1);

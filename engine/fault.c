@@ -1,6 +1,7 @@
 /* fault - see fault.h. */
 #include "engine/fault.h"
 
+#include "engine/clock.h"
 #include "engine/log.h"
 
 #include <signal.h>
@@ -61,19 +62,12 @@ int fault_plan_read(struct fault_plan *plan, int rank, struct err *err)
                    text);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* sleep_alive() - up to a point in time, so that short steps that oversleep do not add up. */
 static void sleep_alive(uint32_t ms, void (*alive)(void *ctx), void *ctx)
 {
     enum { STEP_NS = 5000000 };
-    const int64_t end_ns = now_ns() + (int64_t)ms * 1000000;
-    for (int64_t left; (left = end_ns - now_ns()) > 0;) {
+    const int64_t end_ns = (int64_t)clock_now_ns() + (int64_t)ms * 1000000;
+    for (int64_t left; (left = end_ns - (int64_t)clock_now_ns()) > 0;) {
         nanosleep(&(struct timespec){.tv_nsec = left < STEP_NS ? (long)left : STEP_NS}, NULL);
         if (alive != NULL) alive(ctx);
     }

@@ -1,7 +1,6 @@
 /* pass - see pass.h. */
 #include "engine/pass.h"
-
-#include <time.h>
+#include "engine/clock.h"
 
 enum {
     /* A large message on its way moves only while its sender looks after it, and the next stage
@@ -11,20 +10,13 @@ enum {
         1 << 22, /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 void team_tick(struct team *t, const struct pass *p, uint64_t work)
 {
     if (t->id != 0 || p->progress == NULL) return;
     t->work += work;
     if (t->work < TICK_WORK) return;
     t->work = 0;
-    uint64_t now = now_ns();
+    uint64_t now = clock_now_ns();
     if (now - t->last_tick_ns < TICK_NS) return;
     t->last_tick_ns = now;
     p->progress(p->progress_ctx, t->layer, 0, 0);

@@ -2,14 +2,14 @@
 #include "engine/speed.h"
 
 #include "engine/barrier.h"
+#include "engine/clock.h"
+#include "engine/huge_pages.h"
 #include "engine/kernels/kernels.h"
 
 #include <inttypes.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 enum {
     WIDTH = 2048,      /* of a matrix: usual, and whole blocks in every format */
@@ -17,7 +17,6 @@ enum {
     MANY_MATRICES = 8, /* are enough where many rows share them */
     TRIAL_MS = 200,
     REPORT_MS = 50,
-    HUGE_PAGE = 2 << 20,
     FILL = 0x11, /* in every format and place a small number: nothing overflows, nothing is 0 */
 };
 
@@ -35,23 +34,6 @@ struct bench {
     uint64_t reported_ns;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
-/* take() - as engine/weights takes its memory. */
-static void *take(size_t bytes)
-{
-    const size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-    void *memory;
-    if (posix_memalign(&memory, align, bytes) != 0) return NULL;
-    if (align == HUGE_PAGE) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    return memory;
-}
-
 /* size_matrices() - as many as fill bytes; where that is less than one, fewer outputs. */
 static void size_matrices(struct bench *b, uint64_t bytes)
 {
@@ -68,9 +50,10 @@ static void size_matrices(struct bench *b, uint64_t bytes)
 /* report() - by the calling thread, where it is due. */
 static void report(struct bench *b)
 {
-    if (b->progress == NULL || now_ns() - b->reported_ns < (uint64_t)REPORT_MS * 1000000U) return;
+    if (b->progress == NULL || clock_now_ns() - b->reported_ns < (uint64_t)REPORT_MS * 1000000U)
+        return;
     b->progress(b->ctx);
-    b->reported_ns = now_ns();
+    b->reported_ns = clock_now_ns();
 }
 
 /* fill() - each thread touches first what it will read. */
@@ -96,14 +79,14 @@ static int take_all(struct bench *b, struct err *err)
     b->weights = calloc(b->n, sizeof *b->weights);
     bool taken = b->weights != NULL;
     for (size_t i = 0; i < b->n && taken; i++) {
-        b->weights[i] = take(b->matrix_bytes);
+        b->weights[i] = huge_pages_take(b->matrix_bytes);
         taken = b->weights[i] != NULL;
     }
-    b->rows = take(values * sizeof *b->rows);
-    b->q8 = take(values);
-    b->scale = take(blocks * sizeof *b->scale);
-    b->sum = take(blocks * sizeof *b->sum);
-    b->y = take(ROWS_MANY * b->n_out * sizeof *b->y);
+    b->rows = huge_pages_take(values * sizeof *b->rows);
+    b->q8 = huge_pages_take(values);
+    b->scale = huge_pages_take(blocks * sizeof *b->scale);
+    b->sum = huge_pages_take(blocks * sizeof *b->sum);
+    b->y = huge_pages_take(ROWS_MANY * b->n_out * sizeof *b->y);
     CHECK(taken && b->rows != NULL && b->q8 != NULL && b->scale != NULL && b->sum != NULL &&
               b->y != NULL,
           err, ERR_MEMORY, "no memory to measure products with %zu bytes of weights",
@@ -144,7 +127,7 @@ static double walk(struct bench *b, size_t n, size_t n_rows)
 {
     struct barrier barrier;
     barrier_init(&barrier);
-    const uint64_t begin = now_ns();
+    const uint64_t begin = clock_now_ns();
 #pragma omp parallel num_threads(b->threads)
     {
         const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
@@ -156,14 +139,15 @@ static double walk(struct bench *b, size_t n, size_t n_rows)
             if (size > 1) barrier_wait(&barrier, (uint32_t)size);
         }
     }
-    return (double)(now_ns() - begin) * 1e-9;
+    return (double)(clock_now_ns() - begin) * 1e-9;
 }
 
 /* best_walk() - nothing makes a machine faster than it is, and much makes it slower. */
 static double best_walk(struct bench *b, size_t n, size_t n_rows)
 {
     double best = walk(b, n, n_rows);
-    for (const uint64_t begin = now_ns(); now_ns() - begin < (uint64_t)TRIAL_MS * 1000000U;) {
+    for (const uint64_t begin = clock_now_ns();
+         clock_now_ns() - begin < (uint64_t)TRIAL_MS * 1000000U;) {
         const double seconds = walk(b, n, n_rows);
         if (seconds < best) best = seconds;
     }

@@ -1,20 +1,20 @@
 /* weights - see weights.h. */
 #include "engine/weights.h"
 
+#include "engine/huge_pages.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     /* Read at once and packed by one thread: from a disk, 5 ms at 100 MB/s; and it stays in a cache
      * between the two. */
     CHUNK_BYTES = 512 << 10,
     BUFFERS_MAX = 8, /* chunks that wait for a thread, or are at work */
-    HUGE_PAGE = 2 << 20,
 };
 
 /* One tensor of the range, and what the table says of it. */
@@ -48,15 +48,12 @@ static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_l
     return &w->slots[group * TENSOR_COUNT + id];
 }
 
-/* take_memory() - in huge pages, as far as whole ones fit and the system has them: a product that
- * waits for memory would wait for page tables, too. */
 static int take_memory(const struct gguf_tensor *t, uint64_t bytes, void **out, struct err *err)
 {
-    size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-    CHECK(posix_memalign(out, align, bytes) == 0, err, ERR_MEMORY,
+    *out = huge_pages_take(bytes);
+    CHECK(*out != NULL, err, ERR_MEMORY,
           "tensor %.*s needs %" PRIu64 " bytes and the system has no memory left: use more workers",
           (int)t->name.len, t->name.data, bytes);
-    if (align == HUGE_PAGE) madvise(*out, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return ERR_NONE;
 }
 

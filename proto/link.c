@@ -1,5 +1,6 @@
 /* link - what both transports share: the order of calls, the counts, and how waiting backs off.
  * Stations: pipeline and worker above; link_mpi or link_local below. */
+#include "engine/clock.h"
 #include "proto/link_internal.h"
 
 #include <limits.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 /* Waiting: spin while an answer of the next station may be on its way, then let other threads of an
  * oversubscribed machine run, then sleep in steps that are a small share of the time waited so far,
@@ -114,7 +114,7 @@ uint8_t *link_send_begin(struct link *l, enum link_channel channel, int to, size
 static void stamp_frame(struct link *l, size_t len)
 {
     BUG_IF(l->begun == NULL, "link_send without link_send_begin");
-    struct link_stamp stamp = {l->wire.clock, link_now_ns()};
+    struct link_stamp stamp = {l->wire.clock, clock_now_ns()};
     memcpy(l->begun + len, &stamp, sizeof stamp);
 }
 
@@ -145,9 +145,9 @@ static int receive_emulated(struct link *l, int *from, const uint8_t **frame, si
         late->len -= sizeof stamp;
         memcpy(&stamp, late->frame + late->len, sizeof stamp);
         /* The clock is read when the frame is here: before, its stamp may still lie ahead. */
-        late->due_ns = link_wire_due(&l->wire, &stamp, late->len, link_now_ns());
+        late->due_ns = link_wire_due(&l->wire, &stamp, late->len, clock_now_ns());
     }
-    if (link_now_ns() < late->due_ns) return ERR_NONE;
+    if (clock_now_ns() < late->due_ns) return ERR_NONE;
     *from = late->from;
     *frame = late->frame;
     *len = late->len;
@@ -179,13 +179,6 @@ void link_receive_done(struct link *l, enum link_channel channel)
     BUG_IF(!l->held[channel], "link_receive_done without a frame");
     l->held[channel] = false;
     l->ops->receive_done(l, channel);
-}
-
-uint64_t link_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static void spin_briefly(void)
@@ -229,7 +222,7 @@ static void wait_for_late(struct link *l, uint64_t now, uint32_t timeout_us)
 void link_wait(struct link *l, uint32_t timeout_us)
 {
     if (timeout_us == 0) return;
-    uint64_t now = link_now_ns();
+    uint64_t now = clock_now_ns();
     if (l->late.frame != NULL) {
         wait_for_late(l, now, timeout_us);
         return;

@@ -5,6 +5,7 @@
 #ifndef TANDEM_PROTO_LINK_INTERNAL_H
 #define TANDEM_PROTO_LINK_INTERNAL_H
 
+#include "engine/clock.h"
 #include "proto/link.h"
 #include "proto/link_emulate.h"
 
@@ -54,9 +55,6 @@ struct link {
         uint64_t due_ns;
     } late;
 };
-
-/* link_now_ns() - the monotonic clock. */
-uint64_t link_now_ns(void);
 
 /* Slots are whole cache lines, so that each begins aligned. */
 enum { LINK_SLOT_ALIGN = 64 };

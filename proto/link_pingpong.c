@@ -5,6 +5,7 @@
  * its row to the table and hands both on. So one hop is measured at a time, between two busy
  * neighbours, while all others sleep. Stations: the bench above; the transport's raw messages
  * below. */
+#include "engine/clock.h"
 #include "proto/link_internal.h"
 
 #include <limits.h>
@@ -33,16 +34,16 @@ static int ping(struct raw *r, size_t bytes, uint32_t rounds, double *us, struct
     struct link *l = r->link;
     const int to = l->next;
     const uint32_t warm_up = rounds / WARM_UP_SHARE + WARM_UP_MIN;
-    const uint64_t begin = link_now_ns();
+    const uint64_t begin = clock_now_ns();
     uint32_t timed = 0;
     for (uint32_t i = 0; i < warm_up + rounds; i++) {
         size_t n = 0;
-        uint64_t sent = link_now_ns();
+        uint64_t sent = clock_now_ns();
         if (timed > 0 && sent - begin > SIZE_MS_MAX * 1000000u) break;
         TRY(l->ops->raw_send(l, to, r->out, bytes, err));
         TRY(l->ops->raw_receive(l, to, r->in, r->capacity, &n, err));
         CHECK(n == bytes, err, ERR_PEER, "%zu raw bytes from %d, want %zu", n, to, bytes);
-        if (i >= warm_up) r->trips[timed++] = link_now_ns() - sent;
+        if (i >= warm_up) r->trips[timed++] = clock_now_ns() - sent;
     }
     qsort(r->trips, timed, sizeof *r->trips, compare_u64);
     *us = (double)r->trips[timed / 2] / 2000;
@@ -68,12 +69,12 @@ static int await_turn(struct raw *r, size_t n, struct err *err)
 {
     struct link *l = r->link;
     const uint64_t limit_ms = TURN_BASE_MS + (uint64_t)l->size * n * TURN_MS;
-    const uint64_t begin = link_now_ns();
+    const uint64_t begin = clock_now_ns();
     bool arrived = false;
     for (;;) {
         TRY(l->ops->raw_has_arrived(l, l->previous, &arrived, err));
         if (arrived) return ERR_NONE;
-        CHECK(link_now_ns() - begin < limit_ms * 1000000u, err, ERR_STALL,
+        CHECK(clock_now_ns() - begin < limit_ms * 1000000u, err, ERR_STALL,
               "no raw message from %d within %.1f s", l->previous, (double)limit_ms / 1000);
         nanosleep(&(struct timespec){0, 500000}, NULL);
     }

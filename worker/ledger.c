@@ -1,25 +1,18 @@
 /* ledger - see ledger.h. */
 #include "worker/ledger.h"
+#include "engine/clock.h"
 
 #include <string.h>
-#include <time.h>
-
-uint64_t ledger_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void ledger_open(struct ledger *g)
 {
     memset(g, 0, sizeof *g);
-    g->opened_ns = g->mark_ns = ledger_now_ns();
+    g->opened_ns = g->mark_ns = clock_now_ns();
 }
 
 uint64_t ledger_book(struct ledger *g, enum ledger_column column)
 {
-    uint64_t now = ledger_now_ns(), length = now - g->mark_ns - g->inner_ns;
+    uint64_t now = clock_now_ns(), length = now - g->mark_ns - g->inner_ns;
     g->total_ns[column] += length;
     if (column == LEDGER_WAIT) g->gap_ns = length;
     g->mark_ns = now;
@@ -37,7 +30,7 @@ void ledger_split_wait(struct ledger *g, uint64_t idle_ns)
 
 void ledger_book_inner(struct ledger *g, enum ledger_column column, uint64_t begin_ns)
 {
-    uint64_t length = ledger_now_ns() - begin_ns;
+    uint64_t length = clock_now_ns() - begin_ns;
     g->total_ns[column] += length;
     g->inner_ns += length;
 }
@@ -72,7 +65,7 @@ void ledger_mark_layer(struct ledger *g, uint64_t batch_id, uint32_t layer)
     bool again = last->batch_id == batch_id && last->layer == layer;
     if (again || g->next_mark - g->first_mark == LEDGER_MARKS) return;
     g->marks[g->next_mark++ % LEDGER_MARKS] =
-        (struct msg_layer_mark){.batch_id = batch_id, .layer = layer, .begin_ns = ledger_now_ns()};
+        (struct msg_layer_mark){.batch_id = batch_id, .layer = layer, .begin_ns = clock_now_ns()};
 }
 
 /* run_length() - entries from first on that lie side by side in a ring, at most so many. */

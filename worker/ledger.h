@@ -41,8 +41,6 @@ struct ledger {
     uint64_t lost; /* accounts that were overwritten */
 };
 
-uint64_t ledger_now_ns(void);
-
 /* ledger_open() - everything is 0, and the first section begins. */
 void ledger_open(struct ledger *g);
 

@@ -7,6 +7,7 @@
 #ifndef TANDEM_WORKER_WATCH_H
 #define TANDEM_WORKER_WATCH_H
 
+#include "engine/clock.h"
 #include "engine/err.h"
 #include "engine/process_look.h"
 #include "proto/message.h"
@@ -25,7 +26,7 @@ struct watch {
 /* watch_open() - if it is another process of this host. stall_ms: how long it may be stopped. */
 void watch_open(struct watch *w, const struct msg_watch *who, const char *host, uint32_t stall_ms);
 
-/* watch_look() - cheap: looks a few times a second at most. now: ledger_now_ns(). Returns ERR_RANK
+/* watch_look() - cheap: looks a few times a second at most. now: clock_now_ns(). Returns ERR_RANK
  * (it is gone), ERR_STALL (it has been stopped for stall_ms); the error's who names it. Time in
  * which this process itself was stopped does not count, so that a line may be stopped and continued
  * as a whole. */

@@ -1,12 +1,12 @@
 /* weights_pull - see weights_pull.h. */
 #include "worker/weights_pull.h"
 
+#include "engine/clock.h"
 #include "engine/digest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WINDOW_BYTES = 4 << 20, SILENCE_S = 30 };
 
@@ -91,20 +91,13 @@ int weights_pull_take(struct weights_pull *p, const struct msg_piece *piece, str
     return ERR_NONE;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static int await_piece(struct weights_pull *p, struct err *err)
 {
-    const double begin_s = now_s();
+    const uint64_t begin_ns = clock_now_ns();
     BUG_IF(p->under_way == 0, "a read beyond what was told");
     while (p->n_used == p->n_piece) {
         TRY(p->port.wait(p->port.ctx, err));
-        CHECK(now_s() - begin_s < SILENCE_S, err, ERR_STALL,
+        CHECK(clock_now_ns() - begin_ns < (uint64_t)SILENCE_S * 1000000000, err, ERR_STALL,
               "no weights came from the coordinator (rank 0) for %d s", SILENCE_S);
     }
     return ERR_NONE;

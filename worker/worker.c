@@ -1,6 +1,7 @@
 /* worker - see worker.h. */
 #include "worker/worker.h"
 
+#include "engine/clock.h"
 #include "engine/fault.h"
 #include "engine/isa.h"
 #include "engine/log.h"
@@ -83,7 +84,7 @@ static const char *doing(const struct worker *w, char *text, size_t size)
     char beat[BEAT_TEXT_MAX];
     const uint64_t since_ns = w->ledger.mark_ns > 0 ? w->ledger.mark_ns : w->began_ns;
     snprintf(text, size, "%s, for %.2f s", beat_describe(&w->beat, beat),
-             (double)(ledger_now_ns() - since_ns) * 1e-9);
+             (double)(clock_now_ns() - since_ns) * 1e-9);
     return text;
 }
 
@@ -113,7 +114,7 @@ static void look_after_coordinator(struct worker *w, uint64_t now)
  * error: what it carried goes with the next. */
 static void pulse(struct worker *w)
 {
-    uint64_t now = ledger_now_ns();
+    uint64_t now = clock_now_ns();
     if (state_dump_is_due(&w->dumps_seen)) log_state(w);
     look_after_coordinator(w, now);
     if (now - w->beat_ns < (uint64_t)HEARTBEAT_MS * 1000000u && !ledger_is_due(&w->ledger)) return;
@@ -154,7 +155,7 @@ static void pulse_while_delayed(void *ctx)
 static int tell_clock(struct worker *w, uint64_t asked_ns, struct err *err)
 {
     struct message m = {.type = MESSAGE_CLOCK,
-                        .u.clock = {.asked_ns = asked_ns, .told_ns = ledger_now_ns()}};
+                        .u.clock = {.asked_ns = asked_ns, .told_ns = clock_now_ns()}};
     return send_control(w, &m, err);
 }
 
@@ -174,13 +175,13 @@ static int send_accounts(struct worker *w, struct err *err)
  * is, and much makes it slower. */
 static uint64_t read_speed(struct worker *w)
 {
-    const uint64_t begin = ledger_now_ns();
+    const uint64_t begin = clock_now_ns();
     double best = 0;
     uint64_t from, now = begin;
     do {
         from = now;
         const uint64_t bytes = stage_stream(w->stage, PROBE_BYTES_MAX);
-        now = ledger_now_ns();
+        now = clock_now_ns();
         const double speed = (double)bytes * 1e9 / (double)(now - from + 1);
         if (speed > best) best = speed;
         pulse(w);
@@ -295,7 +296,7 @@ static int take_control(struct worker *w, struct err *err)
     int from;
     const uint8_t *frame;
     size_t len;
-    uint64_t begin = ledger_now_ns();
+    uint64_t begin = clock_now_ns();
     TRY(link_receive(w->link, LINK_CONTROL, &from, &frame, &len, err));
     if (frame == NULL) return ERR_NONE;
     link_made_progress(w->link);
@@ -691,7 +692,7 @@ static int run_line(struct worker *w, struct err *err)
     }
     ledger_book(g, LEDGER_WAIT);
     ledger_split_wait(g, w->stop_idle_ns);
-    w->wall_ns = ledger_now_ns() - g->opened_ns;
+    w->wall_ns = clock_now_ns() - g->opened_ns;
     return ERR_NONE;
 }
 
@@ -728,9 +729,9 @@ static int serve(struct worker *w, struct err *err)
     while (!w->has_load && !w->stopped) TRY(await_control(w, err));
     if (w->stopped) return ERR_NONE;
     TRY(check_load(w, &w->load, err));
-    uint64_t begin = ledger_now_ns();
+    uint64_t begin = clock_now_ns();
     TRY(open_share(w, &w->load, err));
-    TRY(say_ready(w, &w->load, ledger_now_ns() - begin, err));
+    TRY(say_ready(w, &w->load, clock_now_ns() - begin, err));
     TRY(run_line(w, err));
     return say_report(w, err);
 }
@@ -748,8 +749,8 @@ static void report_error(struct worker *w, const struct err *err)
     struct message m = {.type = MESSAGE_ERROR,
                         .u.error = {.code = (uint32_t)err->code, .text = text}};
     if (send_control(w, &m, NULL) != ERR_NONE) return;
-    uint64_t begin = ledger_now_ns();
-    while (!w->stopped && ledger_now_ns() - begin < (uint64_t)STOP_WAIT_MS * 1000000u) {
+    uint64_t begin = clock_now_ns();
+    while (!w->stopped && clock_now_ns() - begin < (uint64_t)STOP_WAIT_MS * 1000000u) {
         if (take_control(w, NULL) != ERR_NONE) return;
         pulse(w);
         link_wait(w->link, 10000);
@@ -759,8 +760,8 @@ static void report_error(struct worker *w, const struct err *err)
 /* drain() - let the last messages leave before the link is closed. */
 static void drain(struct worker *w)
 {
-    uint64_t begin = ledger_now_ns();
-    while (link_pending_sends(w->link) > 0 && ledger_now_ns() - begin < 1000000000u)
+    uint64_t begin = clock_now_ns();
+    while (link_pending_sends(w->link) > 0 && clock_now_ns() - begin < 1000000000u)
         link_wait(w->link, 1000);
 }
 
@@ -770,7 +771,7 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
     CHECK(w != NULL, err, ERR_MEMORY, "no memory for a worker");
     w->link = l;
     w->config = config;
-    w->began_ns = ledger_now_ns();
+    w->began_ns = clock_now_ns();
     if (gethostname(w->host, sizeof w->host - 1) != 0) strcpy(w->host, "?");
     log_set_who("worker %d @%s", link_rank(l), w->host);
 

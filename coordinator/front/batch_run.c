@@ -10,6 +10,7 @@
 #include "coordinator/front/continuation.h"
 #include "coordinator/front/output.h"
 #include "coordinator/front/sampling_settings.h"
+#include "engine/clock.h"
 #include "engine/log.h"
 
 #include <stdio.h>
@@ -166,8 +167,8 @@ static int take_token(struct batch_work *b, struct job *j, const struct line_eve
 {
     struct line_times *times = &b->session.times;
     if (j->said.stopped) return ERR_NONE;
-    if (times->first_token_ns == 0) times->first_token_ns = session_now_ns();
-    if (j->said.ids.n == 0) times->prompts_done_ns = session_now_ns();
+    if (times->first_token_ns == 0) times->first_token_ns = clock_now_ns();
+    if (j->said.ids.n == 0) times->prompts_done_ns = clock_now_ns();
     j->prefilled = (uint32_t)j->r.ids.n;
     b->tokens++;
     TRY(continuation_push(&j->said, ev->token, err));
@@ -203,7 +204,7 @@ static void show_progress(struct batch_work *b)
     uint64_t done = b->done_work;
     for (uint32_t k = 0; k < b->n_jobs; k++)
         if (b->jobs[k].busy) done += b->jobs[k].prefilled + b->jobs[k].said.ids.n;
-    const double spent_s = (double)(session_now_ns() - b->began_ns) * 1e-9;
+    const double spent_s = (double)(clock_now_ns() - b->began_ns) * 1e-9;
     const double left_s = done == 0 ? 0 : spent_s * (double)(b->all_work - done) / (double)done;
     const unsigned left = left_s < 3.6e6 ? (unsigned)left_s : 3600000;
     snprintf(bar->note, sizeof bar->note, "%.1f tokens/s, %u:%02u:%02u left",
@@ -225,7 +226,7 @@ static void cancel(struct batch_work *b, bool begun)
 static void heed_signal(struct batch_work *b)
 {
     if (!line_should_finish()) return;
-    const uint64_t now = session_now_ns();
+    const uint64_t now = clock_now_ns();
     if (!b->ending) {
         b->ending = true;
         b->end_ns = now + (uint64_t)((double)b->session.settings->grace_s * 1e9);
@@ -288,7 +289,7 @@ static int start(struct batch_work *b, uint32_t n, struct err *err)
     b->n_jobs = n < 2 * slots ? n : 2 * slots;
     b->jobs = calloc(b->n_jobs, sizeof *b->jobs);
     CHECK(b->jobs != NULL, err, ERR_MEMORY, "no memory for %u requests", b->n_jobs);
-    b->began_ns = session_now_ns();
+    b->began_ns = clock_now_ns();
     return ERR_NONE;
 }
 

@@ -13,6 +13,7 @@
 #include "coordinator/front/line_session.h"
 #include "coordinator/front/output.h"
 #include "coordinator/front/wire_change.h"
+#include "engine/clock.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -193,7 +194,7 @@ static int submit(struct bench *b, uint32_t n_prompt, uint32_t n_tokens, uint32_
 static int repeat_once(struct bench *b, uint32_t seqs, uint32_t n_prompt, uint32_t n_tokens,
                        struct sample *sample, struct err *err)
 {
-    const uint64_t begin_ns = session_now_ns();
+    const uint64_t begin_ns = clock_now_ns();
     uint32_t request = 0, first = 0;
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < seqs; i++) {
@@ -206,10 +207,10 @@ static int repeat_once(struct bench *b, uint32_t seqs, uint32_t n_prompt, uint32
         TRY(line_next(b->session.line, &ev, &none, err));
         if (none || ev.kind != LINE_EVENT_TOKEN) continue;
         double *ttft_s = &sample->ttft_s[ev.request - first];
-        if (*ttft_s == 0) *ttft_s = (double)(session_now_ns() - begin_ns) * 1e-9;
+        if (*ttft_s == 0) *ttft_s = (double)(clock_now_ns() - begin_ns) * 1e-9;
         tokens++;
     }
-    sample->seconds = (double)(session_now_ns() - begin_ns) * 1e-9;
+    sample->seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
     BUG_IF(tokens != (uint64_t)seqs * n_tokens, "bench: a sequence ended early");
     return ERR_NONE;
 }

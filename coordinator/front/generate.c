@@ -9,6 +9,7 @@
 #include "coordinator/front/line_session.h"
 #include "coordinator/front/output.h"
 #include "coordinator/front/sampling_settings.h"
+#include "engine/clock.h"
 #include "engine/fmath.h"
 #include "engine/log.h"
 
@@ -120,7 +121,7 @@ static void show_prefill(struct generation *g, const struct line_event *ev)
 static void note_time(struct generation *g, struct sequence *q)
 {
     struct line_times *times = &g->session.times;
-    q->last_ns = session_now_ns();
+    q->last_ns = clock_now_ns();
     if (q->first_ns != 0) return;
     q->first_ns = times->prompts_done_ns = q->last_ns;
     if (times->first_token_ns == 0) times->first_token_ns = q->last_ns;

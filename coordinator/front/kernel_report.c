@@ -9,7 +9,6 @@
 #include <string.h>
 
 struct report {
-    const struct settings *settings;
     struct kernel_limits limits;
     json_t *figures; /* NULL: a table */
     const char *isa; /* of the figure before */
@@ -82,7 +81,7 @@ static int on_figure(void *ctx, const struct kernel_figure *f, struct err *err)
 
 int kernel_report_run(const struct settings *s, const struct line_starter *starter, struct err *err)
 {
-    struct report r = {.settings = s};
+    struct report r = {0};
     const bool json = s->json_file != NULL;
     CHECK(!json || strcmp(s->json_file, "-") == 0, err, ERR_USAGE,
           "--kernels writes its JSON to standard output only: --json -");

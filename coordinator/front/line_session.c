@@ -4,19 +4,12 @@
 #include "coordinator/front/input.h"
 #include "coordinator/front/stats_report.h"
 #include "coordinator/front/trace_file.h"
+#include "engine/clock.h"
 #include "engine/log.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-uint64_t session_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
 
 int session_open(struct session *s, const struct settings *settings,
                  const struct line_starter *starter, struct err *err)
@@ -146,7 +139,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
 {
     const struct settings *set = s->settings;
     const uint32_t slots = set->slots != 0 ? set->slots : SEQUENCES_MAX;
-    const uint64_t began_ns = session_now_ns();
+    const uint64_t began_ns = clock_now_ns();
     line_catch_signals();
     log_set_who("coordinator");
     if (set->trace != NULL) TRY(trace_file_open(&s->trace, set->trace, err));
@@ -178,7 +171,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
     };
     TRY(line_open(&s->line, s->link, &config, err));
     progress_bar_erase(&s->bar);
-    s->times.ready_ns = session_now_ns();
+    s->times.ready_ns = clock_now_ns();
     s->times.load_ns = s->times.ready_ns - began_ns;
     log_event(LOG_INFO, "ready", "%u stages of %u layers, context %u, loaded in %.3f s",
               line_stage_count(s->line), s->model->hp.n_layer, line_n_ctx(s->line),
@@ -214,7 +207,7 @@ static void log_done(const struct session *s)
 int session_finish(struct session *s, struct err *err)
 {
     progress_bar_erase(&s->bar);
-    s->times.done_ns = session_now_ns();
+    s->times.done_ns = clock_now_ns();
     TRY(line_stop(s->line, err));
     log_done(s);
     if (!s->settings->quiet && !s->settings->log_json && !s->measures)

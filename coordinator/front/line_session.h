@@ -66,6 +66,4 @@ int session_dismiss(struct session *s, struct err *err);
  * --trace asked for. */
 int session_finish(struct session *s, struct err *err);
 
-uint64_t session_now_ns(void);
-
 #endif

@@ -2,17 +2,10 @@
 #include "coordinator/front/making_report.h"
 
 #include "coordinator/front/output.h"
+#include "engine/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
 
 static void show(void *ctx, uint64_t done, uint64_t total)
 {
@@ -22,7 +15,7 @@ static void show(void *ctx, uint64_t done, uint64_t total)
 
 struct making making_report_begin(struct making_report *report, const struct settings *s)
 {
-    *report = (struct making_report){.start_ns = now_ns(), .quiet = s->quiet};
+    *report = (struct making_report){.start_ns = clock_now_ns(), .quiet = s->quiet};
     progress_bar_open(&report->bar, !s->quiet);
     return (struct making){.n_threads = s->threads, .progress = show, .progress_ctx = report};
 }
@@ -32,7 +25,7 @@ void making_report_end(struct making_report *report, const char *path, const str
     char bytes[OUTPUT_BYTES_TEXT];
     progress_bar_erase(&report->bar);
     if (made == NULL || report->quiet) return;
-    const double s = (double)(now_ns() - report->start_ns) * 1e-9;
+    const double s = (double)(clock_now_ns() - report->start_ns) * 1e-9;
     fprintf(stderr, "%s: %.1f million weights in %" PRIu64 " tensors, %s; %.1f s (%.0f MB/s)\n",
             path, (double)made->n_values * 1e-6, made->n_tensors, output_bytes(made->bytes, bytes),
             s, (double)made->bytes * 1e-6 / s);

@@ -1,16 +1,9 @@
 /* progress_bar - see progress_bar.h. */
 #include "coordinator/front/progress_bar.h"
+#include "engine/clock.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
 
 void progress_bar_open(struct progress_bar *bar, bool wanted)
 {
@@ -20,7 +13,7 @@ void progress_bar_open(struct progress_bar *bar, bool wanted)
 bool progress_bar_is_due(const struct progress_bar *bar)
 {
     static const uint64_t interval_ns = 100000000U;
-    return bar->enabled && (!bar->drawn || now_ns() - bar->drawn_ns >= interval_ns);
+    return bar->enabled && (!bar->drawn || clock_now_ns() - bar->drawn_ns >= interval_ns);
 }
 
 void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done, uint64_t total)
@@ -28,7 +21,7 @@ void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done
     enum { WIDTH = 40 };
     if (total == 0 || !progress_bar_is_due(bar)) return;
     bar->drawn = true;
-    bar->drawn_ns = now_ns();
+    bar->drawn_ns = clock_now_ns();
     double share = done >= total ? 1.0 : (double)done / (double)total;
     int full = (int)(share * WIDTH);
     char cells[WIDTH + 1];

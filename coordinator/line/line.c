@@ -10,6 +10,7 @@
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/roster.h"
 #include "coordinator/line/scheduler.h"
+#include "engine/clock.h"
 #include "engine/fault.h"
 #include "engine/log.h"
 #include "engine/plan.h"
@@ -242,13 +243,11 @@ static void tell_memory(struct line *ln, uint32_t stage)
 /* check_memory() - nobody is asked to load what does not fit. */
 static int check_memory(struct line *ln, struct err *err)
 {
-    const struct msg_hello **hellos = calloc(ln->n_stages, sizeof *hellos);
-    CHECK(hellos != NULL, err, ERR_MEMORY, "no memory to check the plan");
-    for (uint32_t i = 0; i < ln->n_stages; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
-    int rc = capacity_check(&ln->wish, ln->ranges, hellos, err);
-    free(hellos);
-    for (uint32_t i = 0; i < ln->n_stages && rc == ERR_NONE; i++) tell_memory(ln, i);
-    return rc;
+    const struct msg_hello *hellos[MESSAGE_RANKS_MAX];
+    roster_hellos(ln->roster, hellos);
+    TRY(capacity_check(&ln->wish, ln->ranges, hellos, err));
+    for (uint32_t i = 0; i < ln->n_stages; i++) tell_memory(ln, i);
+    return ERR_NONE;
 }
 
 static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos,
@@ -266,22 +265,16 @@ static void warn_of_cpus(struct line *ln, const struct msg_hello *const *hellos,
 /* send_loads() - threads: what was asked for, or a share of the host's CPUs. */
 static int send_loads(struct line *ln, const struct line_config *c, struct err *err)
 {
-    const uint32_t n = ln->n_stages;
-    const struct msg_hello **hellos = calloc(n, sizeof *hellos);
-    uint32_t *threads = calloc(n, sizeof *threads);
-    int rc = hellos != NULL && threads != NULL
-                 ? ERR_NONE
-                 : err_set(err, ERR_MEMORY, "no memory for %u workers", n);
-    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) hellos[i] = &roster_at(ln->roster, i)->hello;
-    for (uint32_t i = 0; i < n && rc == ERR_NONE; i++) {
-        threads[i] = c->threads > 0 ? c->threads : roster_threads(ln->roster, i);
-        rc = send_load(ln, i, threads[i], c, err);
+    const struct msg_hello *hellos[MESSAGE_RANKS_MAX];
+    uint32_t threads[MESSAGE_RANKS_MAX];
+    roster_hellos(ln->roster, hellos);
+    for (uint32_t i = 0; i < ln->n_stages; i++) {
+        threads[i] = c->threads > 0 ? c->threads : cpu_share_threads(hellos, ln->n_stages, i);
+        TRY(send_load(ln, i, threads[i], c, err));
     }
-    if (rc == ERR_NONE) ln->n_lanes = cpu_share_lanes(hellos, threads, n);
-    if (rc == ERR_NONE) warn_of_cpus(ln, hellos, threads);
-    free(hellos);
-    free(threads);
-    return rc;
+    ln->n_lanes = cpu_share_lanes(hellos, threads, ln->n_stages);
+    warn_of_cpus(ln, hellos, threads);
+    return ERR_NONE;
 }
 
 /* serve_weights() - where somebody has no model file. */
@@ -364,7 +357,7 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
     ln->model = config->model;
     ln->n_stages = (uint32_t)link_size(l) - 1;
     ln->measure = config->measure;
-    ln->opened_ns = ln->idle_since_ns = pipeline_now_ns();
+    ln->opened_ns = ln->idle_since_ns = clock_now_ns();
     enum journal_depth depth = config->measure ? JOURNAL_LONG : JOURNAL_SHORT;
     if (config->trace_layers) depth = JOURNAL_LAYERS;
     int rc = journal_open(&ln->journal, ln->n_stages, depth, err);
@@ -417,14 +410,14 @@ int line_submit(struct line *ln, const struct line_request *r, uint32_t *request
 static void begin_idling(struct line *ln)
 {
     if (ln->idle_since_ns == 0 && !scheduler_has_work(ln->scheduler))
-        ln->idle_since_ns = pipeline_now_ns();
+        ln->idle_since_ns = clock_now_ns();
 }
 
 /* end_idling() - a batch leaves, or the line ends: how long there was no request. */
 static uint64_t end_idling(struct line *ln)
 {
     if (ln->idle_since_ns == 0) return 0;
-    uint64_t idle_ns = pipeline_now_ns() - ln->idle_since_ns;
+    uint64_t idle_ns = clock_now_ns() - ln->idle_since_ns;
     ln->counts.idle_ns += idle_ns;
     ln->idle_since_ns = 0;
     return idle_ns;
@@ -645,7 +638,7 @@ struct line_counts line_counts(const struct line *ln)
     struct line_counts counts = ln->counts;
     counts.sent_bytes = link_counts(ln->link, LINK_DATA).sent_bytes;
     counts.home_bytes = link_counts(ln->link, LINK_DATA).received_bytes;
-    counts.wall_ns = (ln->stopped ? ln->stopped_ns : pipeline_now_ns()) - ln->opened_ns;
+    counts.wall_ns = (ln->stopped ? ln->stopped_ns : clock_now_ns()) - ln->opened_ns;
     counts.preemptions = scheduler_preemptions(ln->scheduler);
     counts.blocks_used = block_tables_held(ln->tables);
     for (uint32_t k = 0; k < ln->model->hp.n_kv_classes; k++)
@@ -707,7 +700,7 @@ int line_stop(struct line *ln, struct err *err)
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
         TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->end, err));
     roster_stop(ln->roster, end_idling(ln));
-    ln->stopped_ns = pipeline_now_ns();
+    ln->stopped_ns = clock_now_ns();
     ln->stopped = true;
     TRY(roster_await(ln->roster, ROSTER_REPORT, NULL, NULL, err));
     for (uint32_t i = 0; i < ln->n_stages; i++)

@@ -2,6 +2,7 @@
 #include "coordinator/line/measure.h"
 
 #include "coordinator/line/capacity.h"
+#include "coordinator/line/cpu_share.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -113,15 +114,13 @@ int measure_ranks(struct roster *r, struct link *l, const struct measure_wish *w
                   const struct planner_rank *usual, struct planner_rank *out, struct err *err)
 {
     const uint32_t n = roster_size(r);
-    const struct msg_hello **hellos = calloc(n, sizeof *hellos);
-    CHECK(hellos != NULL, err, ERR_MEMORY, "no memory to measure %u workers", n);
-    for (uint32_t i = 0; i < n; i++) hellos[i] = &roster_at(r, i)->hello;
+    const struct msg_hello *hellos[MESSAGE_RANKS_MAX];
+    roster_hellos(r, hellos);
     for (uint32_t i = 0; i < n; i++)
-        out[i] = (struct planner_rank){.host = roster_at(r, i)->host,
-                                       .threads =
-                                           wish->threads > 0 ? wish->threads : roster_threads(r, i),
-                                       .may = capacity_share(hellos, n, i)};
-    free(hellos);
+        out[i] = (struct planner_rank){
+            .host = roster_at(r, i)->host,
+            .threads = wish->threads > 0 ? wish->threads : cpu_share_threads(hellos, n, i),
+            .may = capacity_share(hellos, n, i)};
     bool more = true;
     for (uint32_t turn = 0; more; turn++) TRY(measure_turn(r, wish, turn, out, &more, err));
     return measure_hops(r, l, usual, out, err);

@@ -11,7 +11,7 @@
 struct measure_wish {
     uint32_t format;       /* of the weights (enum format_id) */
     uint64_t weight_bytes; /* that all ranks will hold: those of a host share its cache */
-    uint32_t threads;      /* of each rank; 0: roster_threads() */
+    uint32_t threads;      /* of each rank; 0: cpu_share_threads() */
 };
 
 /* measure_ranks() - out[roster_size]; hosts' names live as long as the roster. One rank of each

@@ -1,10 +1,10 @@
 /* pipeline - see pipeline.h. */
 #include "coordinator/line/pipeline.h"
 
+#include "engine/clock.h"
 #include "proto/frame_sizes.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 struct pipeline {
     struct link *link;
@@ -17,13 +17,6 @@ struct pipeline {
     struct journal *journal;
     bool waiting; /* no RESULT was there at the last look */
 };
-
-uint64_t pipeline_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 int pipeline_open(struct pipeline **out, struct link *l, const struct flight_limits *limits,
                   struct journal *journal, struct err *err)
@@ -67,7 +60,7 @@ struct flight *pipeline_free_flight(struct pipeline *p)
     if (p->in_air == p->limits.credits) return NULL;
     struct flight *f = &p->flights[(p->first + p->in_air) % p->limits.credits];
     flight_clear(f, p->next_id);
-    f->begun_ns = pipeline_now_ns();
+    f->begun_ns = clock_now_ns();
     return f;
 }
 
@@ -95,7 +88,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
     while ((frame = link_send_begin(p->link, LINK_DATA, 0, &capacity)) == NULL)
         link_wait(p->link, 1000);
     TRY(codec_pack(p->out, &m, 0, p->limits.n_vocab, frame, capacity, &len, err));
-    const uint64_t sent_ns = pipeline_now_ns();
+    const uint64_t sent_ns = clock_now_ns();
     TRY(link_send(p->link, LINK_DATA, 0, len, err));
     journal_add_flight(p->journal, &(struct journal_flight){.id = f->id,
                                                             .rows = f->n_rows,
@@ -104,7 +97,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
                                                             .decodes = f->decodes,
                                                             .begun_ns = f->begun_ns,
                                                             .sent_ns = sent_ns,
-                                                            .done_ns = pipeline_now_ns()});
+                                                            .done_ns = clock_now_ns()});
     p->in_air++;
     p->next_id++;
     return ERR_NONE;
@@ -140,7 +133,7 @@ int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_res
     const bool waited = p->waiting;
     p->waiting = frame == NULL;
     if (frame == NULL) return ERR_NONE;
-    const uint64_t home_ns = pipeline_now_ns();
+    const uint64_t home_ns = clock_now_ns();
     link_made_progress(p->link);
     struct frame_view view;
     TRY(codec_unpack(p->home, frame, len, p->limits.n_vocab, &p->message, &view, err));
@@ -156,7 +149,7 @@ int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_res
 
 void pipeline_land(struct pipeline *p)
 {
-    journal_flight(p->journal, p->message.u.result.id)->landed_ns = pipeline_now_ns();
+    journal_flight(p->journal, p->message.u.result.id)->landed_ns = clock_now_ns();
     p->first = (p->first + 1) % p->limits.credits;
     p->in_air--;
 }

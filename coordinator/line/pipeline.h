@@ -7,6 +7,7 @@
 
 #include "coordinator/line/flight.h"
 #include "coordinator/line/journal.h"
+#include "engine/clock.h"
 #include "proto/codec.h"
 
 struct pipeline;
@@ -32,9 +33,6 @@ int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_res
                      struct err *err);
 void pipeline_land(struct pipeline *p);
 void pipeline_release(struct pipeline *p);
-
-/* pipeline_now_ns() - the coordinator's clock, as in the journal. */
-uint64_t pipeline_now_ns(void);
 
 uint32_t pipeline_in_air(const struct pipeline *p);
 uint32_t pipeline_decode_in_air(const struct pipeline *p);

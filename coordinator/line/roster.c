@@ -1,9 +1,9 @@
 /* roster - see roster.h. */
 #include "coordinator/line/roster.h"
 
-#include "coordinator/line/cpu_share.h"
 #include "coordinator/line/line.h"
 #include "coordinator/line/weights_server.h"
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "engine/process_look.h"
 #include "engine/state_dump.h"
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -74,13 +73,6 @@ bool line_should_finish(void)
     return finish_asked != 0;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* ask_to_watch() - the first worker, after this process. */
 static int ask_to_watch(struct roster *r, struct err *err)
 {
@@ -109,7 +101,7 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
         return rc;
     }
     if (gethostname(r->host, sizeof r->host - 1) != 0) r->host[0] = '\0';
-    r->opened_ns = r->polled_ns = now_ns();
+    r->opened_ns = r->polled_ns = clock_now_ns();
     for (uint32_t i = 0; i < r->n; i++) {
         r->members[i].rank = (int)i + 1;
         r->members[i].heard_ns = r->opened_ns;
@@ -144,11 +136,9 @@ struct member *roster_at(struct roster *r, uint32_t index)
     return r->stages[index];
 }
 
-uint32_t roster_threads(struct roster *r, uint32_t index)
+void roster_hellos(const struct roster *r, const struct msg_hello *hellos[])
 {
-    const struct msg_hello *hellos[MESSAGE_RANKS_MAX];
     for (uint32_t i = 0; i < r->n_stages; i++) hellos[i] = &r->stages[i]->hello;
-    return cpu_share_threads(hellos, r->n_stages, index);
 }
 
 enum isa roster_isa(struct roster *r)
@@ -269,7 +259,7 @@ static int take_messages(struct roster *r, struct err *err)
         TRY(link_receive(r->link, LINK_CONTROL, &from, &frame, &len, err));
         if (frame == NULL) return ERR_NONE;
         struct member *m = &r->members[from - 1];
-        m->heard_ns = now_ns();
+        m->heard_ns = clock_now_ns();
         struct message msg;
         struct frame_view view;
         int rc = codec_unpack(r->codec, frame, len, 0, &msg, &view, err);
@@ -358,14 +348,14 @@ static int judge_signal(const struct roster *r, uint64_t now, struct err *err)
 
 int roster_poll(struct roster *r, struct err *err)
 {
-    uint64_t now = now_ns(), away = now - r->polled_ns;
+    uint64_t now = clock_now_ns(), away = now - r->polled_ns;
     if (away >= (uint64_t)ABSENCE_MS * 1000000u)
         for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns += away;
     r->polled_ns = now;
     r->away_ns = away;
     TRY(take_messages(r, err));
     if (r->server != NULL) TRY(weights_server_work(r->server, err));
-    now = now_ns();
+    now = clock_now_ns();
     if (state_dump_is_due(&r->dumps_seen)) log_members(r, now);
     if (signal_caught != 0) return judge_signal(r, now, err);
     return judge_silence(r, now, err);
@@ -428,12 +418,12 @@ int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *re
     struct member *m = r->stages[index];
     bool same_host = strcmp(m->host, r->host) == 0;
     for (int i = 0; i < ROUNDS; i++) {
-        const uint64_t asked = now_ns();
+        const uint64_t asked = clock_now_ns();
         TRY(roster_send(r, index,
                         &(struct message){.type = MESSAGE_CLOCK, .u.clock = {.asked_ns = asked}},
                         err));
         while (m->clock.asked_ns != asked) {
-            if (now_ns() - asked > (uint64_t)r->stall_ms * 1000000u)
+            if (clock_now_ns() - asked > (uint64_t)r->stall_ms * 1000000u)
                 return blame(m, ERR_STALL, "does not say what its clock shows", err);
             link_wait(r->link, 1000);
             TRY(roster_poll(r, err));
@@ -460,7 +450,7 @@ int roster_await_probed(struct roster *r, uint32_t index, struct err *err)
 
 void roster_excuse(struct roster *r)
 {
-    r->polled_ns = now_ns();
+    r->polled_ns = clock_now_ns();
     for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns = r->polled_ns;
 }
 
@@ -507,8 +497,8 @@ void roster_stop(struct roster *r, uint64_t idle_ns)
             continue;
         link_send(r->link, LINK_CONTROL, r->members[i].rank, len, NULL);
     }
-    for (uint64_t begin = now_ns();
-         link_pending_sends(r->link) > 0 && now_ns() - begin < 500000000u;)
+    for (uint64_t begin = clock_now_ns();
+         link_pending_sends(r->link) > 0 && clock_now_ns() - begin < 500000000u;)
         link_wait(r->link, 1000);
 }
 

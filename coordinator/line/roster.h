@@ -45,9 +45,9 @@ void roster_close(struct roster *r); /* NULL is allowed */
 uint32_t roster_size(const struct roster *r);
 struct member *roster_at(struct roster *r, uint32_t index);
 
-/* After all have said HELLO. roster_threads() - a bound rank has its CPUs for itself; the others of
- * a host share what there is. roster_isa() - the best instruction set that all have. */
-uint32_t roster_threads(struct roster *r, uint32_t index);
+/* After all have said HELLO. roster_hellos() - what they said, in the order of the line: fills
+ * hellos[roster_size]. roster_isa() - the best instruction set that all have. */
+void roster_hellos(const struct roster *r, const struct msg_hello *hellos[]);
 enum isa roster_isa(struct roster *r);
 
 /* roster_leave_out() - this one has no part in the line: the others close up. It is looked after as

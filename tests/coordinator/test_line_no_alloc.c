@@ -7,6 +7,7 @@
 #include "../test_data.h"
 #include "fake_stages.h"
 #include "line_jobs.h"
+#include "tests/count_alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,50 +15,6 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SANITIZED)
-#define COUNTED 0
-#else
-#define COUNTED 1
-#endif
-
-static _Thread_local unsigned long n_taken;
-
-#if COUNTED
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-
-void *malloc(size_t n)
-{
-    n_taken++;
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    n_taken++;
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    n_taken++;
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t align, size_t n)
-{
-    n_taken++;
-    return __libc_memalign(align, n);
-}
-#endif
 
 enum { JOBS = 24 };
 

@@ -4,6 +4,7 @@
  * The allocator's entry points and the mutex are defined here and count; a sanitizer has its own,
  * so there is nothing to count then. */
 #include "scheduler_rig.h"
+#include "tests/count_alloc.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,43 +13,7 @@
 
 #include <cmocka.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SANITIZED)
-#define COUNTED 0
-#else
-#define COUNTED 1
-#endif
-
-static unsigned long n_taken;
-
 #if COUNTED
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-int __pthread_mutex_lock(pthread_mutex_t *mutex);
-
-void *malloc(size_t n)
-{
-    n_taken++;
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    n_taken++;
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    n_taken++;
-    return __libc_realloc(p, n);
-}
-
 /* One thread: nobody needs to be kept out. */
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {

@@ -5,58 +5,14 @@
 #include "proto/codec.h"
 #include "proto/link.h"
 #include "random_message.h"
+#include "tests/count_alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SANITIZED)
-#define COUNTED 0
-#else
-#define COUNTED 1
-#endif
-
-static atomic_ulong allocations;
-
-#if COUNTED
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-
-void *malloc(size_t n)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t align, size_t n)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_memalign(align, n);
-}
-#endif
 
 enum { DATA_MAX = 1 << 17, ROUNDS = 200 };
 
@@ -99,7 +55,7 @@ static void the_token_loop_allocates_nothing(void **state)
         assert_int_equal(link_open_data(line[i], DATA_MAX, DATA_MAX, 2, 2, NULL), ERR_NONE);
     assert_int_equal(codec_open(&c, DATA_MAX, NULL), ERR_NONE);
 
-    unsigned long before = atomic_load(&allocations);
+    unsigned long before = n_taken;
     for (int i = 0; i < ROUNDS; i++) {
         for (int type = MESSAGE_HELLO; type <= MESSAGE_CLOCK; type++) {
             random_message(&store, (enum message_type)type, &m);
@@ -110,7 +66,7 @@ static void the_token_loop_allocates_nothing(void **state)
         random_message(&store, MESSAGE_RESULT, &m);
         pass_on(line[1], line[0], LINK_DATA, c, &m, &got);
     }
-    unsigned long counted = atomic_load(&allocations) - before;
+    unsigned long counted = n_taken - before;
 
     codec_close(c);
     link_close(line[0], false);

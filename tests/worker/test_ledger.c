@@ -7,6 +7,7 @@
 #include "coordinator/line/journal.h"
 #include "coordinator/line/line.h"
 #include "coordinator/line/line_stats.h"
+#include "engine/clock.h"
 #include "worker/ledger.h"
 #include "worker/worker.h"
 
@@ -52,7 +53,7 @@ static void a_section_inside_another_counts_once(void **state)
 {
     (void)state;
     ledger_open(&ledger);
-    uint64_t begin = ledger_now_ns();
+    uint64_t begin = clock_now_ns();
     sleep_ms(5);
     ledger_book_inner(&ledger, LEDGER_CONTROL, begin);
     ledger_book(&ledger, LEDGER_COMPUTE);
@@ -166,7 +167,7 @@ static void bench_open(struct bench *b, uint32_t n_stages, const char *fault, bo
         setenv("TANDEM_TEST_FAULT", fault, 1);
     else
         unsetenv("TANDEM_TEST_FAULT");
-    *b = (struct bench){.n_stages = n_stages, .before_ns = ledger_now_ns()};
+    *b = (struct bench){.n_stages = n_stages, .before_ns = clock_now_ns()};
     if (model_open(&b->model, path, &err) != ERR_NONE) fail_msg("%s", err.text);
     assert_int_equal(link_local_open(b->link, (int)n_stages + 1, LINK_IDLE_SLEEP, &err), ERR_NONE);
     for (uint32_t i = 0; i < n_stages; i++) {
@@ -182,7 +183,7 @@ static void bench_open(struct bench *b, uint32_t n_stages, const char *fault, bo
                             .measure = true,
                             .trace_layers = layers};
     if (line_open(&b->line, b->link[0], &c, &err) != ERR_NONE) fail_msg("%s", err.text);
-    b->opened_ns = ledger_now_ns();
+    b->opened_ns = clock_now_ns();
 }
 
 static void generate(struct bench *b, uint32_t n_tokens)
@@ -202,9 +203,9 @@ static void generate(struct bench *b, uint32_t n_tokens)
 static void bench_stop(struct bench *b)
 {
     struct err err;
-    b->stopping_ns = ledger_now_ns();
+    b->stopping_ns = clock_now_ns();
     if (line_stop(b->line, &err) != ERR_NONE) fail_msg("%s", err.text);
-    b->stopped_ns = ledger_now_ns();
+    b->stopped_ns = clock_now_ns();
 }
 
 static void bench_close(struct bench *b)
