@@ -8,6 +8,7 @@
  * coordinator/text/tokenizer. */
 #include "engine/gguf.h"
 
+#include "engine/gguf_kv.h"
 #include "engine/quant_formats.h"
 
 #include <errno.h>
@@ -30,16 +31,6 @@ enum {
     KEYS_MAX = 1 << 16,
     TENSORS_MAX = 1 << 20,
     STRINGS_MAX = 1 << 24, /* elements of one array of strings */
-    SHOWN_MAX = 96,        /* bytes of a name in an error */
-};
-
-struct gguf_kv {
-    struct gguf_str key;
-    enum gguf_type type; /* of the element, for arrays */
-    bool is_array;
-    uint64_t count;          /* elements; 1 for a scalar */
-    const uint8_t *value;    /* first element, in the map; strings start with their length */
-    const uint8_t **strings; /* [count] where each string of an array starts; owned */
 };
 
 /* One entry of a sorted index. */
@@ -64,18 +55,6 @@ struct gguf {
     struct gguf **parts; /* [n_parts] of a split model, this one not among them; owned */
     uint32_t n_parts;
 };
-
-static const struct {
-    const char *name;
-    uint32_t bytes; /* of one value; 0: not a fixed size */
-} types[] = {
-    [GGUF_U8] = {"u8", 1},       [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
-    [GGUF_I16] = {"i16", 2},     [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
-    [GGUF_F32] = {"f32", 4},     [GGUF_BOOL] = {"bool", 1}, [GGUF_STRING] = {"string", 0},
-    [GGUF_ARRAY] = {"array", 0}, [GGUF_U64] = {"u64", 8},   [GGUF_I64] = {"i64", 8},
-    [GGUF_F64] = {"f64", 8},
-};
-enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
 /* The reading position. Every read goes through read_bytes(), which is the only bounds check. */
 struct reader {
@@ -140,11 +119,6 @@ static int read_name(struct reader *r, const char *what, size_t len_max, struct 
     return ERR_NONE;
 }
 
-static int shown(struct gguf_str s)
-{
-    return s.len < SHOWN_MAX ? (int)s.len : SHOWN_MAX;
-}
-
 /* A count that the file claims must be possible in the bytes that are left, before anything is
  * taken for it. */
 static int check_count(const struct reader *r, const char *what, uint64_t count, uint64_t item_min,
@@ -182,9 +156,9 @@ static int read_type(struct reader *r, const struct gguf_kv *kv, enum gguf_type 
 {
     uint32_t id;
     TRY(read_u32(r, "a value type", &id));
-    CHECK(id < TYPE_COUNT, r->err, ERR_FILE,
+    CHECK(id < GGUF_TYPE_COUNT, r->err, ERR_FILE,
           "%s: key %.*s has value type %" PRIu32 ", want 0 to %d: the file is damaged", r->g->path,
-          shown(kv->key), kv->key.data, id, TYPE_COUNT - 1);
+          gguf_shown(kv->key), kv->key.data, id, GGUF_TYPE_COUNT - 1);
     *out = (enum gguf_type)id;
     return ERR_NONE;
 }
@@ -195,11 +169,11 @@ static int read_array_header(struct reader *r, struct gguf_kv *kv)
     TRY(read_type(r, kv, &kv->type));
     CHECK(kv->type != GGUF_ARRAY, r->err, ERR_UNSUPPORTED,
           "%s: key %.*s is an array of arrays, which no model needs: the file is damaged",
-          r->g->path, shown(kv->key), kv->key.data);
+          r->g->path, gguf_shown(kv->key), kv->key.data);
     TRY(read_u64(r, "an array length", &kv->count));
     bool strings = kv->type == GGUF_STRING;
     return check_count(r, "the length of an array", kv->count,
-                       strings ? sizeof(uint64_t) : types[kv->type].bytes,
+                       strings ? sizeof(uint64_t) : gguf_type_bytes(kv->type),
                        strings ? STRINGS_MAX : UINT64_MAX);
 }
 
@@ -211,7 +185,7 @@ static int read_kv(struct reader *r, struct gguf_kv *kv)
     if (kv->type == GGUF_ARRAY) TRY(read_array_header(r, kv));
     kv->value = r->g->map + r->pos;
     if (kv->type != GGUF_STRING)
-        return read_bytes(r, kv->count * types[kv->type].bytes, "a value", &kv->value);
+        return read_bytes(r, kv->count * gguf_type_bytes(kv->type), "a value", &kv->value);
     if (kv->is_array) return read_string_array(r, kv);
     struct gguf_str ignored;
     return read_str(r, "a string", &ignored);
@@ -292,7 +266,7 @@ static int sort_index(const struct gguf *g, struct name_ref *index, uint64_t n, 
     for (uint64_t i = 1; i < n; i++)
         CHECK(compare_names(&index[i - 1], &index[i]) != 0, err, ERR_FILE,
               "%s: the %s %.*s is there twice: the file is damaged", g->path, what,
-              shown(index[i].name), index[i].name.data);
+              gguf_shown(index[i].name), index[i].name.data);
     return ERR_NONE;
 }
 
@@ -618,199 +592,4 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t index)
 {
     BUG_IF(index >= g->n_kv, "key index beyond the metadata");
     return &g->kv[index];
-}
-
-struct gguf_str gguf_kv_key(const struct gguf_kv *kv)
-{
-    return kv->key;
-}
-
-enum gguf_type gguf_kv_type(const struct gguf_kv *kv)
-{
-    return kv->is_array ? GGUF_ARRAY : kv->type;
-}
-
-enum gguf_type gguf_kv_element_type(const struct gguf_kv *kv)
-{
-    return kv->type;
-}
-
-const char *gguf_type_name(enum gguf_type type)
-{
-    return (unsigned)type < TYPE_COUNT ? types[type].name : "?";
-}
-
-/* An integer of any width: its value and whether it is below zero. */
-struct integer {
-    bool ok, negative;
-    uint64_t bits; /* two's complement, sign-extended */
-};
-
-static struct integer load_integer(enum gguf_type type, const uint8_t *at)
-{
-    union {
-        uint8_t u8;
-        int8_t i8;
-        uint16_t u16;
-        int16_t i16;
-        uint32_t u32;
-        int32_t i32;
-        uint64_t u64;
-        int64_t i64;
-    } v = {.u64 = 0};
-    int64_t s;
-    if (type == GGUF_STRING || type == GGUF_ARRAY) return (struct integer){.ok = false};
-    memcpy(&v, at, types[type].bytes);
-    switch (type) {
-    case GGUF_U8:
-    case GGUF_BOOL:
-        return (struct integer){true, false, v.u8};
-    case GGUF_U16:
-        return (struct integer){true, false, v.u16};
-    case GGUF_U32:
-        return (struct integer){true, false, v.u32};
-    case GGUF_U64:
-        return (struct integer){true, false, v.u64};
-    case GGUF_I8:
-        s = v.i8;
-        break;
-    case GGUF_I16:
-        s = v.i16;
-        break;
-    case GGUF_I32:
-        s = v.i32;
-        break;
-    case GGUF_I64:
-        s = v.i64;
-        break;
-    default:
-        return (struct integer){.ok = false};
-    }
-    return (struct integer){true, s < 0, (uint64_t)s};
-}
-
-static int wrong_type(const struct gguf *g, const struct gguf_kv *kv, const char *want,
-                      struct err *err)
-{
-    return err_set(err, ERR_FILE, "%s: key %.*s is %s%s, want %s: the file is damaged", g->path,
-                   shown(kv->key), kv->key.data, kv->is_array ? "an array of " : "",
-                   gguf_type_name(kv->type), want);
-}
-
-static int get_unsigned(const struct gguf *g, const char *key, uint64_t max, uint64_t *out,
-                        struct err *err)
-{
-    const struct gguf_kv *kv = gguf_find(g, key);
-    if (kv == NULL) return ERR_NONE;
-    if (kv->is_array || kv->type == GGUF_BOOL) return wrong_type(g, kv, "an integer", err);
-    struct integer n = load_integer(kv->type, kv->value);
-    if (!n.ok) return wrong_type(g, kv, "an integer", err);
-    CHECK(!n.negative, err, ERR_FILE,
-          "%s: key %s is %" PRId64 ", want 0 or more: the file is damaged", g->path, key,
-          (int64_t)n.bits);
-    CHECK(n.bits <= max, err, ERR_FILE,
-          "%s: key %s is %" PRIu64 ", want at most %" PRIu64 ": the file is damaged", g->path, key,
-          n.bits, max);
-    *out = n.bits;
-    return ERR_NONE;
-}
-
-int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err)
-{
-    uint64_t value = *out;
-    TRY(get_unsigned(g, key, UINT32_MAX, &value, err));
-    *out = (uint32_t)value;
-    return ERR_NONE;
-}
-
-int gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out, struct err *err)
-{
-    return get_unsigned(g, key, UINT64_MAX, out, err);
-}
-
-int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct err *err)
-{
-    const struct gguf_kv *kv = gguf_find(g, key);
-    if (kv == NULL) return ERR_NONE;
-    if (kv->is_array || (kv->type != GGUF_F32 && kv->type != GGUF_F64))
-        return wrong_type(g, kv, "f32", err);
-    if (kv->type == GGUF_F32) {
-        memcpy(out, kv->value, sizeof *out);
-        return ERR_NONE;
-    }
-    double wide;
-    memcpy(&wide, kv->value, sizeof wide);
-    *out = (float)wide;
-    return ERR_NONE;
-}
-
-int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct err *err)
-{
-    const struct gguf_kv *kv = gguf_find(g, key);
-    if (kv == NULL) return ERR_NONE;
-    if (kv->is_array || kv->type != GGUF_BOOL) return wrong_type(g, kv, "bool", err);
-    CHECK(kv->value[0] <= 1, err, ERR_FILE,
-          "%s: key %s is the bool %u, want 0 or 1: the file is damaged", g->path, key,
-          kv->value[0]);
-    *out = kv->value[0] == 1;
-    return ERR_NONE;
-}
-
-/* The length was checked against the file when the string was first read. */
-static struct gguf_str load_str(const uint8_t *at)
-{
-    uint64_t len;
-    memcpy(&len, at, sizeof len);
-    return (struct gguf_str){(const char *)at + sizeof len, len};
-}
-
-int gguf_get_str(const struct gguf *g, const char *key, struct gguf_str *out, struct err *err)
-{
-    const struct gguf_kv *kv = gguf_find(g, key);
-    if (kv == NULL) return ERR_NONE;
-    if (kv->is_array || kv->type != GGUF_STRING) return wrong_type(g, kv, "string", err);
-    *out = load_str(kv->value);
-    return ERR_NONE;
-}
-
-uint64_t gguf_array_length(const struct gguf_kv *kv)
-{
-    return kv->is_array ? kv->count : 0;
-}
-
-static const uint8_t *array_element(const struct gguf_kv *kv, uint64_t index)
-{
-    BUG_IF(!kv->is_array || index >= kv->count, "array index beyond the array");
-    return kv->value + index * types[kv->type].bytes;
-}
-
-struct gguf_str gguf_kv_value(const struct gguf_kv *kv)
-{
-    const char *first = (const char *)kv->value;
-    if (kv->type != GGUF_STRING) return (struct gguf_str){first, kv->count * types[kv->type].bytes};
-    if (kv->count == 0) return (struct gguf_str){first, 0};
-    const struct gguf_str last = load_str(kv->is_array ? kv->strings[kv->count - 1] : kv->value);
-    return (struct gguf_str){first, (size_t)(last.data + last.len - first)};
-}
-
-struct gguf_str gguf_array_str(const struct gguf_kv *kv, uint64_t index)
-{
-    BUG_IF(kv->strings == NULL || index >= kv->count, "not a string of an array");
-    return load_str(kv->strings[index]);
-}
-
-float gguf_array_f32(const struct gguf_kv *kv, uint64_t index)
-{
-    float value;
-    const uint8_t *at = array_element(kv, index);
-    BUG_IF(kv->type != GGUF_F32, "not an array of f32");
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-int64_t gguf_array_int(const struct gguf_kv *kv, uint64_t index)
-{
-    struct integer n = load_integer(kv->type, array_element(kv, index));
-    BUG_IF(!n.ok, "not an array of integers");
-    return (int64_t)n.bits;
 }

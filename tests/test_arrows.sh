@@ -19,7 +19,7 @@ arrows() {
     (cd "$1" && find engine proto worker coordinator -name '*.[ch]' -exec \
         grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null {} +) | awk -F: '
     function is_base(f)  { return f ~ /^engine\/(err|log|state_dump|fault|process_look|fmath|fmath_core|isa|batch|digest|clock)\.[ch]$/ }
-    function is_model(f) { return f ~ /^engine\/(gguf|gguf_parts|safetensors|json_config|quant_[a-z_]*|families|hparams|model|footprint|plan|plan_work|memory|recipe|kernel_figures|weight_source)\.[ch]$/ }
+    function is_model(f) { return f ~ /^engine\/(gguf|gguf_kv|gguf_values|gguf_parts|safetensors|json_config|quant_[a-z_]*|families|hparams|model|footprint|plan|plan_work|memory|recipe|kernel_figures|weight_source)\.[ch]$/ }
     function room(f)     { return substr(f, 1, index(f, "/") - 1) }
 
     function allowed(from, to) {

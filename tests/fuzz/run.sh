@@ -98,7 +98,7 @@ fuzz() {
 }
 
 status=0
-fuzz fuzz_gguf engine/gguf.c engine/gguf_parts.c engine/hparams.c engine/model.c
+fuzz fuzz_gguf engine/gguf.c engine/gguf_values.c engine/gguf_parts.c engine/hparams.c engine/model.c
 fuzz fuzz_tokenizer coordinator/text/tokenizer.c coordinator/text/vocab.c coordinator/text/bpe.c coordinator/text/spm.c \
     coordinator/text/pretokenize.c coordinator/text/merge_pairs.c
 exit $status
