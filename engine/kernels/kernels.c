@@ -1,6 +1,26 @@
 /* kernels - see kernels.h: how the table is filled. */
 #include "engine/kernels/kernels.h"
 
+/* What every instruction set has, but for AMX: it takes those of AVX-512. */
+#define FILL_VECTOR(isa)                                                                           \
+    k->quantise = quantise_##isa;                                                                  \
+    k->norm[NORM_RMS] = norm_rms_##isa;                                                            \
+    k->norm[NORM_LAYER] = norm_layer_##isa;                                                        \
+    k->rope[ROPE_INTERLEAVED] = rope_interleaved_##isa;                                            \
+    k->rope[ROPE_HALF] = rope_half_##isa;                                                          \
+    k->activate[ACT_SILU] = silu_##isa;                                                            \
+    k->activate[ACT_GELU] = gelu_##isa;                                                            \
+    k->activate[ACT_RELU_SQUARED] = relu_squared_##isa;                                            \
+    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_##isa;                                        \
+    k->softcap = softcap_##isa;                                                                    \
+    k->attention[KV_F16] = attention_f16_##isa;                                                    \
+    k->attention[KV_F32] = attention_f32_##isa;                                                    \
+    k->attention[KV_Q8_0] = attention_q8_0_##isa;                                                  \
+    k->attention_join = attention_join_##isa;                                                      \
+    k->store[KV_F16] = store_f16_##isa;                                                            \
+    k->add = add_##isa;                                                                            \
+    k->add_scaled = add_scaled_##isa;
+
 static void fill_generic(struct kernels *k)
 {
 #define FORMAT_GENERIC(id, suffix, q8)                                                             \
@@ -13,32 +33,16 @@ static void fill_generic(struct kernels *k)
     };
     KERNEL_FORMATS(FORMAT_GENERIC)
 #undef FORMAT_GENERIC
+    FILL_VECTOR(generic)
     k->bite_rows = 60;
     k->bite_panels = 4;
     k->share_panels = 1;
-    k->quantise = quantise_generic;
-    k->norm[NORM_RMS] = norm_rms_generic;
-    k->norm[NORM_LAYER] = norm_layer_generic;
     k->rope[ROPE_NONE] = NULL;
-    k->rope[ROPE_INTERLEAVED] = rope_interleaved_generic;
-    k->rope[ROPE_HALF] = rope_half_generic;
-    k->activate[ACT_SILU] = silu_generic;
-    k->activate[ACT_GELU] = gelu_generic;
-    k->activate[ACT_RELU_SQUARED] = relu_squared_generic;
-    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_generic;
-    k->softcap = softcap_generic;
-    k->attention[KV_F16] = attention_f16_generic;
-    k->attention[KV_F32] = attention_f32_generic;
-    k->attention[KV_Q8_0] = attention_q8_0_generic;
-    k->attention_join = attention_join_generic;
-    k->store[KV_F16] = store_f16_generic;
     k->store[KV_F32] = store_f32_generic;
     k->store[KV_Q8_0] = store_q8_0_generic;
     k->load[KV_F16] = load_f16_generic;
     k->load[KV_F32] = load_f32_generic;
     k->load[KV_Q8_0] = load_q8_0_generic;
-    k->add = add_generic;
-    k->add_scaled = add_scaled_generic;
 }
 
 #if defined(TANDEM_KERNELS_X86)
@@ -49,17 +53,7 @@ static void fill_generic(struct kernels *k)
 static void override_avx2(struct kernels *k)
 {
     KERNEL_FORMATS(FORMAT_AVX2)
-    k->quantise = quantise_avx2;
-    k->activate[ACT_SILU] = silu_avx2;
-    k->activate[ACT_GELU] = gelu_avx2;
-    k->activate[ACT_RELU_SQUARED] = relu_squared_avx2;
-    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_avx2;
-    k->softcap = softcap_avx2;
-    k->attention[KV_F16] = attention_f16_avx2;
-    k->attention[KV_F32] = attention_f32_avx2;
-    k->attention[KV_Q8_0] = attention_q8_0_avx2;
-    k->attention_join = attention_join_avx2;
-    k->store[KV_F16] = store_f16_avx2;
+    FILL_VECTOR(avx2)
     k->peak_float = peak_float_avx2;
     k->peak_block = peak_block_avx2;
 }
@@ -67,17 +61,7 @@ static void override_avx2(struct kernels *k)
 static void override_avx512(struct kernels *k)
 {
     KERNEL_FORMATS(FORMAT_AVX512)
-    k->quantise = quantise_avx512;
-    k->activate[ACT_SILU] = silu_avx512;
-    k->activate[ACT_GELU] = gelu_avx512;
-    k->activate[ACT_RELU_SQUARED] = relu_squared_avx512;
-    k->activate[ACT_SWIGLU_CLAMPED] = swiglu_clamped_avx512;
-    k->softcap = softcap_avx512;
-    k->attention[KV_F16] = attention_f16_avx512;
-    k->attention[KV_F32] = attention_f32_avx512;
-    k->attention[KV_Q8_0] = attention_q8_0_avx512;
-    k->attention_join = attention_join_avx512;
-    k->store[KV_F16] = store_f16_avx512;
+    FILL_VECTOR(avx512)
     k->peak_float = peak_float_avx512;
     k->peak_block = peak_block_avx512;
 }

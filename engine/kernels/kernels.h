@@ -355,6 +355,12 @@ void blas_begin(void); /* before the first of them */
 /* Kernels that are not per format: each instruction set that has one declares it here. */
 #define KERNEL_DECLARE_VECTOR(isa)                                                                 \
     KERNEL_QUANTISE(quantise_##isa);                                                               \
+    KERNEL_NORM(norm_rms_##isa);                                                                   \
+    KERNEL_NORM(norm_layer_##isa);                                                                 \
+    KERNEL_ROPE(rope_interleaved_##isa);                                                           \
+    KERNEL_ROPE(rope_half_##isa);                                                                  \
+    KERNEL_ADD(add_##isa);                                                                         \
+    KERNEL_ADD_SCALED(add_scaled_##isa);                                                           \
     KERNEL_ACTIVATE(silu_##isa);                                                                   \
     KERNEL_ACTIVATE(gelu_##isa);                                                                   \
     KERNEL_ACTIVATE(relu_squared_##isa);                                                           \
@@ -374,16 +380,10 @@ KERNEL_DECLARE_VECTOR(avx512)
 
 KERNEL_PEAK(peak_float_amx);
 KERNEL_PEAK(peak_block_amx);
-KERNEL_NORM(norm_rms_generic);
-KERNEL_NORM(norm_layer_generic);
-KERNEL_ROPE(rope_interleaved_generic);
-KERNEL_ROPE(rope_half_generic);
 KERNEL_STORE(store_f32_generic);
 KERNEL_STORE(store_q8_0_generic);
 KERNEL_LOAD(load_f16_generic);
 KERNEL_LOAD(load_f32_generic);
 KERNEL_LOAD(load_q8_0_generic);
-KERNEL_ADD(add_generic);
-KERNEL_ADD_SCALED(add_scaled_generic);
 
 #endif

@@ -186,6 +186,40 @@ static void rotation_turns_the_pairs_of_each_style_and_nothing_else(void **state
     }
 }
 
+static void norms_rotation_and_sums_give_the_same_bits_on_every_instruction_set(void **state)
+{
+    (void)state;
+    for (size_t n = 2; n < 100; n += 2) {
+        float *x = random_floats(n), *w = random_floats(n), *b = random_floats(n);
+        struct guarded want = guarded_new(n);
+        for (int isa = 1; isa < n_tables; isa++) {
+            struct guarded got = guarded_new(n);
+            for (int kind = 0; kind < 2 * NORM_COUNT; kind++) {
+                const float *bias = kind < NORM_COUNT ? NULL : b;
+                tables[0].norm[kind % NORM_COUNT](x, w, bias, n, 1e-5F, want.x);
+                tables[isa].norm[kind % NORM_COUNT](x, w, bias, n, 1e-5F, got.x);
+                assert_same_bits(got.x, want.x, n, "norm");
+            }
+            for (int style = ROPE_INTERLEAVED; style < ROPE_COUNT; style++) {
+                tables[0].rope[style](want.x, w, b, n);
+                tables[isa].rope[style](got.x, w, b, n);
+                assert_same_bits(got.x, want.x, n, "rope");
+            }
+            tables[0].add(want.x, w, n);
+            tables[isa].add(got.x, w, n);
+            assert_same_bits(got.x, want.x, n, "add");
+            tables[0].add_scaled(want.x, w, 0.3F, n);
+            tables[isa].add_scaled(got.x, w, 0.3F, n);
+            assert_same_bits(got.x, want.x, n, "add scaled");
+            guarded_free(got);
+        }
+        guarded_free(want);
+        free(b);
+        free(w);
+        free(x);
+    }
+}
+
 static void storing_keeps_to_its_places_and_loading_gives_back_what_was_stored(void **state)
 {
     (void)state;
@@ -267,6 +301,7 @@ int main(void)
         cmocka_unit_test(activations_do_not_feel_where_a_slice_begins),
         cmocka_unit_test(norms_agree_with_the_formula_in_double),
         cmocka_unit_test(rotation_turns_the_pairs_of_each_style_and_nothing_else),
+        cmocka_unit_test(norms_rotation_and_sums_give_the_same_bits_on_every_instruction_set),
         cmocka_unit_test(storing_keeps_to_its_places_and_loading_gives_back_what_was_stored),
         cmocka_unit_test(a_cached_value_that_is_not_finite_stays_so),
         cmocka_unit_test(soft_caps_agree_with_the_formula_in_double),

@@ -1,10 +1,13 @@
-/* rows - what happens to one row between two products, in plain C: quantise, norm, rotate,
- * activate, add, store.
+/* rows - what happens to one row between two products, in plain C: quantise, activate, store; and
+ * norm, rotate, add (rows_plain.h).
  *
  * Each function works on one row or block from its first value to its last, so the result cannot
  * depend on what else is in the batch. Station before and after: layer. */
 #include "engine/kernels/generic/exp.h"
 #include "engine/kernels/kernels.h"
+
+#define KERNEL_NAME(name) name##_generic
+#include "engine/kernels/generic/rows_plain.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,79 +36,6 @@ KERNEL_QUANTISE(quantise_generic)
         }
         scale[b] = max / 127.0F;
         sum[b] = total;
-    }
-}
-
-/* sum_squares() - of x - mean, in 16 lanes that are folded in halves at the end: nearly as exact as
- * pairwise summation, and quick on a vector unit. sum_plain() - the same for x. */
-static float fold(float lanes[16])
-{
-    for (size_t half = 8; half > 0; half /= 2)
-        for (size_t l = 0; l < half; l++) lanes[l] += lanes[l + half];
-    return lanes[0];
-}
-
-static float sum_squares(const float *x, size_t n, float mean)
-{
-    float lanes[16] = {0};
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (size_t l = 0; l < 16; l++) {
-            float d = x[i + l] - mean;
-            lanes[l] += d * d;
-        }
-    for (size_t l = 0; i < n; l++, i++) lanes[l] += (x[i] - mean) * (x[i] - mean);
-    return fold(lanes);
-}
-
-static float sum_plain(const float *x, size_t n)
-{
-    float lanes[16] = {0};
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (size_t l = 0; l < 16; l++) lanes[l] += x[i + l];
-    for (size_t l = 0; i < n; l++, i++) lanes[l] += x[i];
-    return fold(lanes);
-}
-
-static void scale_shift(const float *x, const float *w, const float *b, size_t n, float mean,
-                        float scale, float *y)
-{
-    if (b == NULL)
-        for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * w[i];
-    else
-        for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * w[i] + b[i];
-}
-
-KERNEL_NORM(norm_rms_generic)
-{
-    float scale = 1 / sqrtf(sum_squares(x, n, 0) / (float)n + eps);
-    scale_shift(x, w, b, n, 0, scale, y);
-}
-
-KERNEL_NORM(norm_layer_generic)
-{
-    float mean = sum_plain(x, n) / (float)n;
-    float scale = 1 / sqrtf(sum_squares(x, n, mean) / (float)n + eps);
-    scale_shift(x, w, b, n, mean, scale, y);
-}
-
-KERNEL_ROPE(rope_interleaved_generic)
-{
-    for (size_t i = 0; i < n_rot / 2; i++) {
-        float a = head[2 * i], b = head[2 * i + 1];
-        head[2 * i] = a * cos[i] - b * sin[i];
-        head[2 * i + 1] = a * sin[i] + b * cos[i];
-    }
-}
-
-KERNEL_ROPE(rope_half_generic)
-{
-    float *high = head + n_rot / 2;
-    for (size_t i = 0; i < n_rot / 2; i++) {
-        float a = head[i], b = high[i];
-        head[i] = a * cos[i] - b * sin[i];
-        high[i] = a * sin[i] + b * cos[i];
     }
 }
 
@@ -221,14 +151,4 @@ KERNEL_LOAD(load_f16_generic)
 KERNEL_LOAD(load_f32_generic)
 {
     memcpy(dst, block + 4 * cached_at(0, n, at, false), n * sizeof *dst);
-}
-
-KERNEL_ADD_SCALED(add_scaled_generic)
-{
-    for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
-}
-
-KERNEL_ADD(add_generic)
-{
-    for (size_t i = 0; i < n; i++) x[i] += y[i];
 }

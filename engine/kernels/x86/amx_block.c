@@ -7,8 +7,8 @@
  *   acc = fma(scale_w * scale_x, isum, acc), and acc = fma(minimum, scale_x * sum_x, acc)
  *
  * So the bits are those of AVX-512, which does the products of few rows. Scaling bounds these
- * products: it takes three or four instructions for each 16 sums, and the tile unit one tile in the
- * time of a dozen.
+ * products: of its four or five instructions for each 16 sums two or three multiply, one a cycle,
+ * and the tile unit makes a tile in the time of sixteen.
  *
  * Station before: pass. Compiled with the flags of this instruction set; called only where
  * isa_detect() found it. */
@@ -18,31 +18,47 @@
 #include "engine/kernels/x86/planes_readers.h"
 
 enum {
-    BLOCK_BYTES = 32 * 16, /* of tiles, of A and of B */
-    A_BLOCKS = 1024,       /* activations at once: 512 KiB, a share of the L2 cache */
-    B_BLOCKS =
-        8, /* weights along k at once, a share of the L1 cache: as the largest block of a file */
-    PANELS_MAX = 4, /* unpacked at once */
+    A_BLOCKS = 1024, /* activations at once: 640 KiB, a share of the L2 cache */
+    B_BLOCKS = 16,  /* weights along k at once, a share of the L1 cache: whole blocks of any file */
+    PANELS_MAX = 2, /* unpacked at once */
     PARTS_MAX = 2,
     ROWS_MIN = 5,   /* with fewer, unpacking costs more than it saves */
     ROWS_FEW = 8,   /* so many take half a tile */
     ROWS_MAX = 512, /* of one walk over the panels */
+    NUMBERS_BYTES = 2 * PANEL_ROWS * sizeof(float),
+    BLOCK_MAX = QUANT_BLOCK * TILE_ROWS + PARTS_MAX * NUMBERS_BYTES,
 };
 
-/* The activations of a chunk of k. A step's tile of A is [16 rows][its k]. */
+/* A step of activations is its tile of A, [16 rows][its k], then of each row its scale, then its
+ * offset, scale * sum. One of weights is its tile of B, [its k / 4][16][4], then the scales of the
+ * outputs, then their minimums. All that a step needs stands together, so that two addresses are
+ * enough. */
+INLINE size_t step_bytes(size_t k)
+{
+    return k * TILE_ROWS + NUMBERS_BYTES;
+}
+
+INLINE float *step_numbers(uint8_t *step, size_t k)
+{
+    return (float *)(void *)(step + k * TILE_ROWS);
+}
+
+static size_t block_bytes(const struct planes_shape *s)
+{
+    return s->parts * step_bytes(QUANT_BLOCK / s->parts);
+}
+
+/* The activations of a chunk of k. Behind the last step one may be read that does not count. */
 struct block_rows {
-    _Alignas(64) int8_t tiles[A_BLOCKS][BLOCK_BYTES]; /* [n_groups][n] */
-    float scale[A_BLOCKS][PARTS_MAX * TILE_ROWS];     /* of each step; [n_groups][n] */
-    float offset[A_BLOCKS][PARTS_MAX * TILE_ROWS];    /* of the same; scale * sum */
-    size_t first, n;                                  /* blocks of a row */
-    size_t n_groups;                                  /* of 16 rows */
+    _Alignas(64) uint8_t steps[(A_BLOCKS + 1) * BLOCK_MAX]; /* [n_groups][n] blocks */
+    size_t group_bytes;
+    size_t first, n; /* blocks of a row */
+    size_t n_groups; /* of 16 rows */
 };
 
-/* A panel's part of a piece of a chunk, unpacked. A step's tile of B is [its k / 4][16][4]. */
+/* A panel's part of a piece of a chunk, unpacked. */
 struct block_panel {
-    _Alignas(64) int8_t tiles[B_BLOCKS][BLOCK_BYTES];
-    float scale[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
-    float minimum[B_BLOCKS][PARTS_MAX * PANEL_ROWS];
+    _Alignas(64) uint8_t steps[B_BLOCKS * BLOCK_MAX];
 };
 
 /* Some panels on their way through a chunk, a piece at a time. */
@@ -50,13 +66,14 @@ struct block_set {
     size_t first, n;                 /* panels of the matrix */
     float (*results)[RESULT_VALUES]; /* what they have given so far, [groups][n] */
     size_t from, blocks;             /* the piece: of the chunk's blocks */
+    size_t from_bytes;               /* in a group of rows */
     bool is_last;                    /* it is the end of k */
     struct block_panel panels[PANELS_MAX];
     struct ahead ahead[PANELS_MAX];
 };
 
-/* unpack: a block of the file, of 16 outputs, to a block of the piece and those after. */
-typedef void unpack_fn(const uint8_t *group, struct block_panel *to, size_t block);
+/* unpack: a block of the file, of 16 outputs, to as many steps as it has. */
+typedef void unpack_fn(const uint8_t *group, uint8_t *steps);
 
 struct block_format {
     const struct planes_shape *shape;
@@ -73,41 +90,46 @@ struct block_product {
 
 /* ---- activations ---- */
 
-/* pack_block() - block `at` of one row to block `to`, as the row `within` of its tiles. */
-INLINE void pack_block(struct block_rows *rows, size_t to, size_t within,
-                       const struct activations *x, size_t at, size_t parts, bool has_minimum)
+/* pack_row() - what row `within` of a group has of a block. */
+INLINE void pack_row(uint8_t *step, size_t within, const int8_t *q, float scale, int32_t sum,
+                     size_t parts, bool has_minimum)
 {
     size_t k = QUANT_BLOCK / parts;
-    const int8_t *q = x->q8 + at * QUANT_BLOCK;
-    for (size_t part = 0; part < parts; part++) {
-        memcpy(rows->tiles[to] + (part * TILE_ROWS + within) * k, q + part * k, k);
-        rows->scale[to][part * TILE_ROWS + within] = x->scale[at];
+    int32_t first = parts == 2 && has_minimum ? sum_16(q) : sum;
+    for (size_t part = 0; part < parts; part++, step += step_bytes(k)) {
+        memcpy(step + within * k, q + part * k, k);
+        step_numbers(step, k)[within] = scale;
+        if (has_minimum)
+            step_numbers(step, k)[TILE_ROWS + within] =
+                scale * (float)(part == 0 ? first : sum - first);
     }
-    if (!has_minimum) return;
-    int32_t first = parts == 1 ? x->sum[at] : sum_16(q);
-    rows->offset[to][within] = x->scale[at] * (float)first;
-    if (parts == 2)
-        rows->offset[to][TILE_ROWS + within] = x->scale[at] * (float)(x->sum[at] - first);
 }
 
-/* pack_rows() - a chunk; rows that the last group lacks are zeros. */
+/* pack_group() - n_rows of a group, from row r on; rows that it lacks are zeros. */
+INLINE void pack_group(struct block_rows *rows, const struct activations *x, size_t r,
+                       size_t n_rows, size_t row_blocks, size_t parts, bool has_minimum)
+{
+    size_t size = parts * step_bytes(QUANT_BLOCK / parts);
+    uint8_t *to = rows->steps + r / TILE_ROWS * rows->group_bytes;
+    if (n_rows < TILE_ROWS) memset(to, 0, rows->group_bytes);
+    for (size_t b = 0; b < rows->n; b++, to += size)
+        for (size_t i = 0; i < n_rows; i++) {
+            size_t at = (r + i) * row_blocks + rows->first + b;
+            pack_row(to, i, x->q8 + at * QUANT_BLOCK, x->scale[at], x->sum[at], parts, has_minimum);
+        }
+}
+
+/* pack_rows() - a chunk. */
 static void pack_rows(struct block_rows *rows, const struct activations *x,
                       const struct planes_shape *s, size_t n_rows, size_t row_blocks)
 {
-    if (n_rows % TILE_ROWS != 0) {
-        size_t last = (rows->n_groups - 1) * rows->n;
-        memset(rows->tiles[last], 0, rows->n * sizeof *rows->tiles);
-        memset(rows->scale[last], 0, rows->n * sizeof *rows->scale);
-        memset(rows->offset[last], 0, rows->n * sizeof *rows->offset);
-    }
-    for (size_t r = 0; r < n_rows; r++) {
-        size_t to = r / TILE_ROWS * rows->n, within = r % TILE_ROWS;
-        size_t at = r * row_blocks + rows->first;
-        for (size_t b = 0; b < rows->n; b++)
-            if (s->parts == 1)
-                pack_block(rows, to + b, within, x, at + b, 1, s->has_minimum);
-            else
-                pack_block(rows, to + b, within, x, at + b, 2, s->has_minimum);
+    rows->group_bytes = rows->n * block_bytes(s);
+    for (size_t r = 0; r < n_rows; r += TILE_ROWS) {
+        size_t n = smaller(n_rows - r, TILE_ROWS);
+        if (s->parts == 1)
+            pack_group(rows, x, r, n, row_blocks, 1, s->has_minimum);
+        else
+            pack_group(rows, x, r, n, row_blocks, 2, s->has_minimum);
     }
 }
 
@@ -123,42 +145,38 @@ INLINE vi levels_8(const uint8_t *planes, int j, int v)
 }
 
 INLINE void unpack_group(const uint8_t *group, const struct planes_shape s, levels_fn *levels,
-                         scales_fn *scales, struct block_panel *to, size_t block)
+                         scales_fn *scales, uint8_t *step)
 {
     const uint8_t *planes = group + s.head * PANEL_ROWS;
+    size_t k = QUANT_BLOCK / s.parts;
     for (size_t c = 0; c < s.blocks; c++, planes += planes_step(&s))
-        UNROLL_FOR (j, QUANT_BLOCK / 4)
-            _mm512_store_si512(to->tiles[block + c] + j * TILE_STRIDE,
+        UNROLL_FOR (j, QUANT_BLOCK / 4) {
+            size_t part = (size_t)j * 4 / k, within = (size_t)j - part * k / 4;
+            _mm512_store_si512(step + (c * s.parts + part) * step_bytes(k) + within * TILE_STRIDE,
                                _mm512_sub_epi8(levels(planes, j, 0), vi_set1_byte(s.zero)));
+        }
     UNROLL_FOR (i, (int)(s.blocks * s.parts)) {
-        size_t c = (size_t)i / s.parts, at = (size_t)i % s.parts * PANEL_ROWS;
         vf scale, minimum;
         scales(group, i, 0, &scale, &minimum);
-        v_store(to->scale[block + c] + at, scale);
-        if (s.has_minimum) v_store(to->minimum[block + c] + at, minimum);
+        v_store(step_numbers(step, k), scale);
+        if (s.has_minimum) v_store(step_numbers(step, k) + PANEL_ROWS, minimum);
+        step += step_bytes(k);
     }
 }
 
 /* ---- products ---- */
 
-/* One group of rows times one panel: the tiles and numbers of their steps. */
+/* One group of rows times one panel: their steps, and a tile of results. */
 struct visit {
-    const int8_t *a, *b;
-    const float *a_scale, *a_offset, *b_scale, *b_minimum;
-    float *result; /* a tile */
+    const uint8_t *a, *b;
+    float *result;
 };
 
 INLINE struct visit visit_at(const struct block_rows *rows, const struct block_set *set,
                              size_t group, size_t p)
 {
-    size_t at = group * rows->n + set->from;
-    const struct block_panel *panel = &set->panels[p];
-    return (struct visit){.a = rows->tiles[at],
-                          .a_scale = rows->scale[at],
-                          .a_offset = rows->offset[at],
-                          .b = panel->tiles[0],
-                          .b_scale = panel->scale[0],
-                          .b_minimum = panel->minimum[0],
+    return (struct visit){.a = rows->steps + group * rows->group_bytes + set->from_bytes,
+                          .b = set->panels[p].steps,
                           .result = set->results[group * set->n + p]};
 }
 
@@ -181,34 +199,39 @@ static struct result_place place_of(const struct block_product *m, const struct 
                                  .columns = first_lanes(m->w->n_out - column)};
 }
 
-/* Where the numbers of a step are: those of a block have room for two. */
-INLINE size_t step_at(size_t step, size_t k)
-{
-    return step * (k == QUANT_BLOCK ? PARTS_MAX : 1) * PANEL_ROWS;
-}
-
 /* Sums of one step, of k, for all rows of a group and 16 outputs: begun, and given out. */
-#define BEGIN_SUMS(c_tile, a_tile, b_tile, v, step, k)                                             \
+#define BEGIN_SUMS(c_tile, a_tile, b_tile, a, b, k)                                                \
     do {                                                                                           \
-        _tile_loadd(a_tile, (v).a + (step)*TILE_ROWS * (k), (k));                                  \
-        _tile_loadd(b_tile, (v).b + (step)*PANEL_ROWS * (k), TILE_STRIDE);                         \
+        _tile_loadd(a_tile, a, k);                                                                 \
+        _tile_loadd(b_tile, b, TILE_STRIDE);                                                       \
         _tile_zero(c_tile);                                                                        \
         _tile_dpbssd(c_tile, a_tile, b_tile);                                                      \
     } while (0)
 #define END_SUMS(c_tile, sums) _tile_stored(c_tile, sums, TILE_STRIDE)
 
-/* at: of the step's numbers. */
-INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const struct visit *v, size_t at,
-                       int rows_each, bool has_minimum)
+/* sum_as_float() - as a conversion gives it. Among tile instructions the second unit that could
+ * convert, multiply or fuse stands still, but the one that adds does not: 1.5 * 2^23 has its last
+ * bit at 1, so a whole number below 2^22 can be added to its bits, and it taken away again. */
+INLINE __m512 sum_as_float(const int32_t *sums)
 {
-    __m512 scale = _mm512_load_ps(v->b_scale + at), minimum = _mm512_setzero_ps();
-    if (has_minimum) minimum = _mm512_load_ps(v->b_minimum + at);
+    const __m512 big = _mm512_set1_ps(0x1.8p23F);
+    __m512i bits = _mm512_add_epi32(_mm512_castps_si512(big), _mm512_load_si512(sums));
+    return _mm512_sub_ps(_mm512_castsi512_ps(bits), big);
+}
+
+INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const uint8_t *a,
+                       const uint8_t *b, size_t k, int rows_each, bool has_minimum)
+{
+    const float *a_scale = (const float *)(const void *)(a + k * TILE_ROWS);
+    const float *b_scale = (const float *)(const void *)(b + k * TILE_ROWS);
+    __m512 scale = _mm512_load_ps(b_scale), minimum = _mm512_setzero_ps();
+    if (has_minimum) minimum = _mm512_load_ps(b_scale + PANEL_ROWS);
     UNROLL_FOR (r, rows_each) {
-        __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * PANEL_ROWS));
-        __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(v->a_scale[at + (size_t)r]));
+        __m512 sum = sum_as_float(sums + r * PANEL_ROWS);
+        __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(a_scale[r]));
         acc[r] = _mm512_fmadd_ps(both, sum, acc[r]);
         if (has_minimum)
-            acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(v->a_offset[at + (size_t)r]), acc[r]);
+            acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a_scale[TILE_ROWS + r]), acc[r]);
     }
 }
 
@@ -219,17 +242,21 @@ INLINE void multiply_visit(const struct visit *v, const struct visit *next, size
                            int32_t sums[2][RESULT_VALUES], __m512 acc[TILE_ROWS], int rows_each,
                            bool has_minimum)
 {
+    const size_t size = step_bytes(k);
+    const uint8_t *a = v->a, *b = v->b;
     for (size_t i = 0; i < steps; i += 2) {
         bool goes_on = i + 2 < steps;
-        const struct visit *from = goes_on ? v : next;
-        size_t even = goes_on ? i + 2 : 0, odd = smaller(even + 1, steps - 1);
-        BEGIN_SUMS(0, 4, 6, *from, even, k);
+        const uint8_t *next_a = goes_on ? a + 2 * size : next->a;
+        const uint8_t *next_b = goes_on ? b + 2 * size : next->b;
+        BEGIN_SUMS(0, 4, 6, next_a, next_b, k);
         END_SUMS(1, sums[1]);
-        scale_sums(acc, sums[0], v, step_at(i, k), rows_each, has_minimum);
-        BEGIN_SUMS(1, 5, 7, *from, odd, k);
+        scale_sums(acc, sums[0], a, b, k, rows_each, has_minimum);
+        BEGIN_SUMS(1, 5, 7, next_a + size, next_b + size, k);
         END_SUMS(0, sums[0]);
         if (i + 1 == steps) break;
-        scale_sums(acc, sums[1], v, step_at(i + 1, k), rows_each, has_minimum);
+        scale_sums(acc, sums[1], a + size, b + size, k, rows_each, has_minimum);
+        a = next_a;
+        b = next_b;
     }
 }
 
@@ -241,9 +268,9 @@ INLINE void multiply_piece(const struct block_product *m, const struct block_row
     size_t steps = set->blocks * QUANT_BLOCK / k;
     bool is_first = rows->first + set->from == 0;
     struct visit v = visit_at(rows, set, 0, 0);
-    BEGIN_SUMS(0, 4, 6, v, 0, k);
+    BEGIN_SUMS(0, 4, 6, v.a, v.b, k);
     END_SUMS(0, sums[0]);
-    BEGIN_SUMS(1, 5, 7, v, smaller(1, steps - 1), k);
+    BEGIN_SUMS(1, 5, 7, v.a + step_bytes(k), v.b + step_bytes(k), k);
     for (size_t group = 0; group < rows->n_groups; group++)
         for (size_t p = 0; p < set->n; p++) {
             struct visit next = next_visit(rows, set, group, p);
@@ -297,13 +324,15 @@ static void open_piece(const struct block_product *m, const struct block_rows *r
     size_t group_bytes = planes_group_bytes(s);
     size_t panel_bytes = m->w->n_in / QUANT_BLOCK / s->blocks * group_bytes;
     set->blocks = smaller(B_BLOCKS, rows->n - set->from);
+    set->from_bytes = set->from * block_bytes(s);
     bool is_end = set->from + set->blocks == rows->n;
     size_t first = rows->first + set->from, after = is_end ? rows->first : first + set->blocks;
     set->is_last = first + set->blocks == m->w->n_in / QUANT_BLOCK;
     for (size_t p = 0; p < set->n; p++) {
         const uint8_t *panel = m->w->data + (set->first + p) * panel_bytes;
         for (size_t b = 0; b < set->blocks; b += s->blocks)
-            m->format->unpack(panel + (first + b) / s->blocks * group_bytes, &set->panels[p], b);
+            m->format->unpack(panel + (first + b) / s->blocks * group_bytes,
+                              set->panels[p].steps + b * block_bytes(s));
         panel += is_end ? PANELS_MAX * panel_bytes : 0;
         set->ahead[p] =
             ahead_of(panel + after / s->blocks * group_bytes,
@@ -378,9 +407,9 @@ static void product(const struct block_format *format, const struct panels *w, s
 }
 
 #define DEFINE_MATMUL(suffix, levels, scales)                                                      \
-    static void unpack_##suffix(const uint8_t *group, struct block_panel *to, size_t block)        \
+    static void unpack_##suffix(const uint8_t *group, uint8_t *steps)                              \
     {                                                                                              \
-        unpack_group(group, planes_shape_##suffix, levels, scales, to, block);                     \
+        unpack_group(group, planes_shape_##suffix, levels, scales, steps);                         \
     }                                                                                              \
     KERNEL_MATMUL(matmul_##suffix##_amx)                                                           \
     {                                                                                              \

@@ -9,6 +9,8 @@
 #include "engine/kernels/x86/planes_body.h"
 #include "engine/kernels/x86/rows_body.h"
 
+#include "engine/kernels/generic/rows_plain.h"
+
 #include "engine/kernels/x86/attention_body.h"
 
 #include "engine/kernels/x86/peak_body.h"
