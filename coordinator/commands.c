@@ -12,27 +12,23 @@ static const struct command commands[] = {
             "Continues each prompt with text, which goes to standard output as it comes and ends "
             "with a newline; everything else goes to standard error. Without -p, -f and --ids the "
             "prompt is standard input; one newline at the end of a file is dropped. Several "
-            "prompts run at once, and their texts come in the "
-            "order of the prompts, each as if it were alone and behind a line \"== 1 ==\".\n"
+            "prompts run at once, and their texts come in the order of the prompts, each as if it "
+            "were alone and behind a line \"== 1 ==\".\n"
             "A text ends at a token that ends texts or at a stop string (finish reason \"stop\"), "
             "after -n tokens or when the context is full (\"length\").\n"
             "--json prints for each sequence one line: prompt_ids, cached_tokens (how many of "
-            "these "
-            "another sequence had left in the cache), ids (the one that ended the "
-            "text, too), text, finish_reason, seed "
-            "(null for greedy) and timings.\n"
+            "these another sequence had left in the cache), ids (the one that ended the text, "
+            "too), text, finish_reason, seed (null for greedy) and timings.\n"
             "--batch FILE.jsonl -o OUT.jsonl runs many requests. A line of FILE is an object with "
             "prompt (text) or ids, and whatever its request wants to be different from the command "
             "line: id, max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
             "frequency_penalty, presence_penalty, repeat_last_n, logit_bias ({\"ID\": V}), seed, "
-            "stop "
-            "(a text or several), ignore_eos. A line of OUT has id (or else the number of the "
+            "stop (a text or several), ignore_eos. A line of OUT has id (or else the number of the "
             "line), line, key (a digest of model, prompt and settings), text, finish_reason, "
             "prompt_tokens, tokens and seed; or, for a line that cannot be run, id, line and "
-            "error. "
-            "Started again, it does what OUT lacks, and refuses an OUT whose results have another "
-            "key than their requests. SIGUSR1 ends "
-            "it early, with status 75 where something is left.",
+            "error. Started again, it does what OUT lacks, and refuses an OUT whose results have "
+            "another key than their requests. SIGUSR1 ends it early, with status 75 where "
+            "something is left.",
         .groups = {&group_model, &group_prompts, &group_generate, &group_batch, &group_sampling,
                    &group_line, &group_general},
         .needs_model = true,
@@ -59,14 +55,12 @@ static const struct command commands[] = {
             "The ids are cut into windows that follow one another. A window is BOS, where the "
             "model's file asks for one, and then as many ids as --ctx still holds. Each window is "
             "evaluated on its own from position 0, and every id that has one before it in its "
-            "window "
-            "is scored once, given all before it: so with BOS every id is scored, without it all "
-            "but the first of each window. A BOS among the ids of --ids-file begins a new window.\n"
+            "window is scored once, given all before it: so with BOS every id is scored, without "
+            "it all but the first of each window. A BOS among the ids of --ids-file begins a new "
+            "window.\n"
             "The negative log-likelihood of an id is the log-sum-exp of the whole row of scores "
-            "minus "
-            "the score of the id. nll_sum adds them up in double precision, in order; perplexity "
-            "is "
-            "exp(nll_sum / tokens), over the scored tokens.",
+            "minus the score of the id. nll_sum adds them up in double precision, in order; "
+            "perplexity is exp(nll_sum / tokens), over the scored tokens.",
         .groups = {&group_model, &group_perplexity, &group_line, &group_general},
         .needs_model = true,
         .needs_line = true,
@@ -112,9 +106,8 @@ static const struct command commands[] = {
         .usage = "-m MODEL [ID]...",
         .summary = "turn token ids into text",
         .details = "Prints the text of the ids; without any, they are read from -f FILE or "
-                   "standard input. "
-                   "Ids may stand between blanks, commas or newlines. Bytes that are no UTF-8 "
-                   "become U+FFFD.",
+                   "standard input. Ids may stand between blanks, commas or newlines. Bytes that "
+                   "are no UTF-8 become U+FFFD.",
         .groups = {&group_model, &group_detokenize, &group_general},
         .operands_max = UINT32_MAX,
         .needs_model = true,
@@ -125,8 +118,7 @@ static const struct command commands[] = {
         .usage = "FILE [options] | --families",
         .summary = "say what a model file holds, and what each rank would hold of it",
         .details = "Prints family, dimensions, tokenizer, number formats and bytes of each layer, "
-                   "and the memory "
-                   "that each rank of a line needs. Reads no tensor's data.",
+                   "and the memory that each rank of a line needs. Reads no tensor's data.",
         .groups = {&group_inspect, &group_general},
         .operands_min = 1,
         .operands_max = 1,
@@ -139,8 +131,7 @@ static const struct command commands[] = {
             "say who would hold what, and how fast the line would be, before anything is loaded",
         .details =
             "Cuts the layers so that the slowest stage is as fast as it can be within the memory "
-            "of "
-            "each rank, and says for each what it holds and what it may use, how fast the line "
+            "of each rank, and says for each what it holds and what it may use, how fast the line "
             "decodes and reads a prompt, which stage holds it up, and the largest context that "
             "fits. A rank that would only slow the line is left out. Reads no tensor's data.\n"
             "A cluster file has a line for each host, in the order of the line:\n"

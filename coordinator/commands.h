@@ -1,7 +1,8 @@
 /* commands - the one table of commands: what each is called, which flags it has, and where it
  * begins.
  *
- * Adding a command is adding an entry. Station before: main (argv). Station after: front/. */
+ * Adding a command is adding an entry.
+ * Station before: main (argv). Station after: front/. */
 #ifndef TANDEM_COORDINATOR_COMMANDS_H
 #define TANDEM_COORDINATOR_COMMANDS_H
 

@@ -4,8 +4,8 @@
  * The only file that knows both coordinator and worker. Under mpirun the workers are the other
  * ranks; otherwise they are threads of this process. How everything ends is decided here too: a
  * line that can still be stopped in good order is; one with a dead rank in it is ended by force;
- * and a watchdog makes sure that neither hangs. Stations after: commands and front/ (coordinator),
- * worker/worker. */
+ * and a watchdog makes sure that neither hangs.
+ * Stations after: commands and front/ (coordinator), worker/worker. */
 #include "coordinator/commands.h"
 #include "engine/log.h"
 #include "engine/state_dump.h"

@@ -1,7 +1,8 @@
 /* options - flags as table rows: parsing, range checks and --help all read the same rows.
  *
- * Knows nothing of any command. Station before: main (argv). Station after: settings, which has
- * the rows, and commands, which say who uses which. */
+ * Knows nothing of any command.
+ * Station before: main (argv). Station after: settings, which has the rows, and commands, which say
+ * who uses which. */
 #ifndef TANDEM_COORDINATOR_OPTIONS_H
 #define TANDEM_COORDINATOR_OPTIONS_H
 

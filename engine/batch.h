@@ -1,8 +1,8 @@
 /* batch - the rows of one forward pass, and the KV cache commands that come before them.
  *
  * Plain data, the small part of the engine that proto may know. The coordinator fills it, the codec
- * carries it, every stage obeys it. Station before: coordinator/line/scheduler. Station after:
- * proto/codec, then engine/stage. */
+ * carries it, every stage obeys it.
+ * Station before: coordinator/line/scheduler. Station after: proto/codec, then engine/stage. */
 #ifndef TANDEM_ENGINE_BATCH_H
 #define TANDEM_ENGINE_BATCH_H
 

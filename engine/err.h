@@ -49,8 +49,8 @@ struct err {
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* err_set_who() - it happened on another rank: "worker 3 @node07, layers 16..23". err may be NULL.
- */
+/* err_set_who() - it happened on another rank: "worker 3 @node07, layers 16..23". err may
+ * be NULL. */
 void err_set_who(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* err_exit_status() - the process exit status of a code; 1 for an unknown code. */

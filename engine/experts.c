@@ -170,8 +170,8 @@ static struct input quantise(const struct pass *p, struct team *t, float *rows, 
     return in;
 }
 
-/* expert_product() - the rows of one expert through its matrix; y has n_out values a gathered row.
- */
+/* expert_product() - the rows of one expert through its matrix; y has n_out values a
+ * gathered row. */
 static void expert_product(const struct pass *p, struct team *t, uint32_t expert,
                            const struct weight *w, const float *biases, const struct input *all,
                            float *y)

@@ -1,7 +1,7 @@
 /* feed_forward - see feed_forward.h.
  *
- * Regions of buffers.wide: [rows][n_ff] for the gate, then [rows][n_ff] for what it lets through.
- */
+ * Regions of buffers.wide: [rows][n_ff] for the gate, then [rows][n_ff] for what it
+ * lets through. */
 #include "engine/feed_forward.h"
 
 bool feed_forward_reads_q8(const struct pass *p, uint32_t layer)

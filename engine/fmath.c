@@ -3,8 +3,8 @@
  * Each function reduces its argument to a short interval by exact steps (Cody and Waite, "Software
  * Manual for the Elementary Functions", 1980), sums the Taylor series there, and undoes the
  * reduction. Constants in hexadecimal are the leading bits of ln 2 and pi / 2 and what is left of
- * them. Station before: whoever needs the same bits everywhere (RoPE, sampling). Station after:
- * none. */
+ * them.
+ * Station before: whoever needs the same bits everywhere (RoPE, sampling). Station after: none. */
 #include "engine/fmath.h"
 
 #include <math.h>

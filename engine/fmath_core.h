@@ -6,8 +6,8 @@
  *
  * Formula: x = k ln 2 + r with |r| <= ln(2) / 2; exp(x) = 2^k (1 + q), q = exp(r) - 1 by its
  * Taylor series to r^13 / 13!, whose remainder is below 2^-57. ln 2 is split in two, the first part
- * short enough that k times it is exact. Station before: worker/score_select, fmath.c. Station
- * after: none, it is the bottom. */
+ * short enough that k times it is exact.
+ * Station before: worker/score_select, fmath.c. Station after: none, it is the bottom. */
 #ifndef TANDEM_ENGINE_FMATH_CORE_H
 #define TANDEM_ENGINE_FMATH_CORE_H
 

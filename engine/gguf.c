@@ -4,8 +4,8 @@
  * Strings, numbers and arrays stay in the map; only the two directories, their sorted name indexes
  * and one pointer per string of an array are allocated, each bounded by bytes that were really
  * there. Names are found by binary search in a sorted index, so that no choice of names can make
- * look-ups slow. Station before: the file. Next stations: families, model,
- * coordinator/text/tokenizer. */
+ * look-ups slow.
+ * Station before: the file. Next stations: families, model, coordinator/text/tokenizer. */
 #include "engine/gguf.h"
 
 #include "engine/gguf_kv.h"

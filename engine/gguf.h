@@ -38,8 +38,8 @@ struct gguf_str {
 };
 
 /* One tensor of the directory. shape[0] is the fastest axis (GGUF order); unused axes are 1.
- * bytes was checked: shape is a whole number of format blocks and offset + bytes lies in the file.
- */
+ * bytes was checked: shape is a whole number of format blocks and offset + bytes lies in
+ * the file. */
 struct gguf_tensor {
     struct gguf_str name;
     uint32_t format; /* number format id as in the file; see quant_formats.h */
@@ -64,13 +64,12 @@ void gguf_close(struct gguf *g); /* NULL is allowed */
 struct gguf_header {
     const uint8_t *bytes;
     uint64_t n_bytes, file_bytes;
-    uint64_t
-        changed_ns; /* when the file, or what the system knows of it, last changed; 0: unknown */
+    uint64_t changed_ns; /* when file or inode last changed; 0: unknown */
 };
 
 /* gguf_open_header() - the same of a file that another host has: h is copied, and path is what
- * errors call it. Its tensors have no data, and it cannot be read from. With h NULL: gguf_open().
- */
+ * errors call it. Its tensors have no data, and it cannot be read from. With h
+ * NULL: gguf_open(). */
 int gguf_open_header(struct gguf **out, const char *path, const struct gguf_header *h,
                      struct err *err);
 

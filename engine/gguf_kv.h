@@ -1,5 +1,5 @@
-/* gguf_kv - one key of a GGUF file, as gguf.c finds it and gguf_values.c reads it; for these two.
- */
+/* gguf_kv - one key of a GGUF file, as gguf.c finds it and gguf_values.c reads it; for
+ * these two. */
 #ifndef TANDEM_ENGINE_GGUF_KV_H
 #define TANDEM_ENGINE_GGUF_KV_H
 

@@ -1,5 +1,6 @@
 /* kernel_figures - what a measurement of the kernels finds: plain data, so that the front can print
- * what the worker room measures. Stations: worker/kernel_bench (fills), front/kernel_report. */
+ * what the worker room measures.
+ * Stations: worker/kernel_bench (fills), front/kernel_report. */
 #ifndef TANDEM_ENGINE_KERNEL_FIGURES_H
 #define TANDEM_ENGINE_KERNEL_FIGURES_H
 

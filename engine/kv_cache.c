@@ -11,8 +11,8 @@ static uint64_t layer_block_bytes(const struct kv_cache *kv, uint32_t layer)
     return kv->layer[layer].head_bytes * kv->layer[layer].row.n_head;
 }
 
-/* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can be counted.
- */
+/* Sizes and offsets of the layers. ERR_CAPACITY where the pool has more bytes than can
+ * be counted. */
 static int size_pool(struct kv_cache *kv, struct err *err)
 {
     uint64_t at = 0;

@@ -37,8 +37,8 @@ static struct regions lay_out(const struct pass *p, uint32_t layer)
     return r;
 }
 
-/* project_rows() - queries, through their compressed form where the model has one, and the latent.
- */
+/* project_rows() - queries, through their compressed form where the model has one, and
+ * the latent. */
 static void project_rows(const struct pass *p, struct team *t, uint32_t layer,
                          const struct input *in, const struct regions *r)
 {

@@ -4,8 +4,9 @@
  *   in turn:      x += post(mix(norm(x)));  x += post(feed(norm(x)))
  *   in parallel:  x += mix(norm(x)) + feed(norm(x))
  *
- * Any of the norms may be absent. Station before: stage. Stations inside: attention,
- * latent_attention, short_conv; feed_forward, experts. */
+ * Any of the norms may be absent.
+ * Station before: stage. Stations inside: attention, latent_attention, short_conv; feed_forward,
+ * experts. */
 #ifndef TANDEM_ENGINE_LAYER_H
 #define TANDEM_ENGINE_LAYER_H
 

@@ -2,8 +2,8 @@
  *
  * A line reads "WHO: text". WHO is set once per thread ("worker 3 @node07, layers
  * 16..23", "coordinator"); in-process stages are threads, so it is thread-local. With
- * log_set_json() a line is a JSON object instead: time (UTC), level, rank, host, who, event, text.
- */
+ * log_set_json() a line is a JSON object instead: time (UTC), level, rank, host, who,
+ * event, text. */
 #ifndef TANDEM_ENGINE_LOG_H
 #define TANDEM_ENGINE_LOG_H
 

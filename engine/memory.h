@@ -1,8 +1,9 @@
 /* memory - how much memory this process may still take, who says so, and how much it holds.
  *
  * Linux only: /proc, control groups (v1 and v2) and resource limits. What cannot be read limits
- * nothing. Station before: none. Stations after: worker (says so in HELLO), coordinator/line
- * (refuses what does not fit), front/inspect. */
+ * nothing.
+ * Station before: none. Stations after: worker (says so in HELLO), coordinator/line (refuses what
+ * does not fit), front/inspect. */
 #ifndef TANDEM_ENGINE_MEMORY_H
 #define TANDEM_ENGINE_MEMORY_H
 

@@ -183,8 +183,7 @@ static int check_tensor(const struct model *m, const struct tensor_row *row, uin
     const struct format *f = format_find(t->format);
     CHECK(f != NULL && f->runs, err, ERR_UNSUPPORTED,
           "%s: tensor %.*s has number format %s, which is not supported: convert the file, for "
-          "example to "
-          "Q8_0",
+          "example to Q8_0",
           gguf_path(m->file), (int)t->name.len, t->name.data, f != NULL ? f->name : "?");
     return ERR_NONE;
 }

@@ -15,8 +15,8 @@ struct model {
     struct gguf *file;
     const struct family *family;
     struct hparams hp;
-    /* [TENSOR_COUNT] for tensors outside layers, then [n_layer][TENSOR_COUNT]; NULL where absent.
-     */
+    /* [TENSOR_COUNT] for tensors outside layers, then [n_layer][TENSOR_COUNT]; NULL where
+     * absent. */
     const struct gguf_tensor **tensors;
     uint64_t digest; /* of metadata, tensor directory and file length: ranks compare it */
 };
@@ -31,12 +31,12 @@ int model_open_headers(struct model **out, const char *path, const struct gguf_h
                        uint32_t n, struct err *err);
 void model_close(struct model *m); /* NULL is allowed */
 
-/* model_tensor() - the tensor of a kind; layer is ignored outside SCOPE_LAYER; NULL where absent.
- */
+/* model_tensor() - the tensor of a kind; layer is ignored outside SCOPE_LAYER; NULL
+ * where absent. */
 const struct gguf_tensor *model_tensor(const struct model *m, enum tensor_id id, uint32_t layer);
 
-/* model_dim() - the number behind a symbolic dimension, in a layer (any layer outside SCOPE_LAYER).
- */
+/* model_dim() - the number behind a symbolic dimension, in a layer (any layer
+ * outside SCOPE_LAYER). */
 uint64_t model_dim(const struct model *m, enum dim dim, uint32_t layer);
 
 /* model_has_part() - does a layer have the part of a model that a tensor row belongs to? */
@@ -89,8 +89,7 @@ struct line_limits {
     uint32_t wanted_max;               /* rows of a batch that want scores */
     uint32_t credits;                  /* batches in flight */
     enum kv_format kv;
-    uint32_t
-        wire; /* how rows travel between stages: proto/wire_rows.h; a stage itself does not care */
+    uint32_t wire; /* how rows travel between stages (proto/wire_rows.h); no stage looks at it */
 };
 
 /* model_footprint() - what a stage of this range needs. Pure. model_working_bytes() - the same
@@ -125,8 +124,8 @@ struct row_sizes {
 struct row_sizes model_row_sizes(const struct model *m, struct layer_range range);
 
 /* model_attention_parts() - floats in which threads leave results of single tiles, where they share
- * the past of few rows: at most so many tiles of queries that one row of 32 heads has room for 63.
- */
+ * the past of few rows: at most so many tiles of queries that one row of 32 heads has room
+ * for 63. */
 enum { ATTENTION_PARTS = 2048 };
 uint64_t model_attention_parts(const struct model *m, struct layer_range range,
                                const struct line_limits *limits);

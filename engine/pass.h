@@ -92,8 +92,8 @@ static inline void team_wait(const struct team *t)
  * when it is due. */
 void team_tick(struct team *t, const struct pass *p, uint64_t work);
 
-/* A product's input: rows of f32 and, where quantised is set, their q8 form in the pass's buffers.
- */
+/* A product's input: rows of f32 and, where quantised is set, their q8 form in the
+ * pass's buffers. */
 struct input {
     float *rows; /* [n][n_in] gapless */
     size_t n, n_in;
@@ -121,9 +121,8 @@ void pass_norm(const struct pass *p, struct team *t, const struct input *in, con
  * unless in.quantised. */
 void pass_quantise(const struct pass *p, struct team *t, const struct input *in);
 
-/* pass_share_panels() - the panels of a product of n_out columns that are this thread's: [*from,
- * *to).
- */
+/* pass_share_panels() - the panels of a product of n_out columns that are this thread's:
+ * [*from, *to). */
 void pass_share_panels(const struct pass *p, const struct team *t, size_t n_out, size_t *from,
                        size_t *to);
 

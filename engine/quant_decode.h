@@ -3,7 +3,8 @@
  * Private to the quant_* files: everybody else decodes through the table of quant_formats.h, whose
  * contract each decoder here has. The lattice formats (IQ1, IQ2, IQ3) are in quant_iq.c, all others
  * in quant_decode.c. A decoder reads every byte of its blocks as data: there is no block that it
- * cannot decode. Station before: the file. Next station: quant_formats, which lists them. */
+ * cannot decode.
+ * Station before: the file. Next station: quant_formats, which lists them. */
 #ifndef TANDEM_ENGINE_QUANT_DECODE_H
 #define TANDEM_ENGINE_QUANT_DECODE_H
 

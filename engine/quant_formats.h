@@ -4,8 +4,8 @@
  *   a row     name and size, so that a file that uses it can be listed;
  *   decode    its values can be read, as a conversion needs;
  *   runs      a model may use it. Models that use any other format are refused by name.
- * Source: the GGUF specification and ggml's block layouts. Station before: quant_decode and
- * quant_iq, which decode. Next station: kernels, which pack. */
+ * Source: the GGUF specification and ggml's block layouts.
+ * Station before: quant_decode and quant_iq, which decode. Next station: kernels, which pack. */
 #ifndef TANDEM_ENGINE_QUANT_FORMATS_H
 #define TANDEM_ENGINE_QUANT_FORMATS_H
 

@@ -2,8 +2,8 @@
  *
  * A word is a point, its first coordinate in the lowest bits: eight of two bits in the IQ1 and IQ2
  * grids, four of four bits in the IQ3 grids. A coordinate is the number of a level; what levels
- * stand for is in quant_iq.c, the only file that includes this one. IQ1_S and IQ1_M share a grid.
- */
+ * stand for is in quant_iq.c, the only file that includes this one. IQ1_S and IQ1_M share
+ * a grid. */
 #ifndef TANDEM_ENGINE_QUANT_IQ_TABLES_H
 #define TANDEM_ENGINE_QUANT_IQ_TABLES_H
 

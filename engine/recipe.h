@@ -2,8 +2,9 @@
  * `tandem quantize`, and the shapes of well-known models.
  *
  * Plain data, without compute, so that the fronts can fill it in and the worker room can carry it
- * out. Stations before: coordinator/front/synth, coordinator/front/quantize. Next stations:
- * worker/synth, worker/requantize. */
+ * out.
+ * Stations before: coordinator/front/synth, coordinator/front/quantize.
+ * Next stations: worker/synth, worker/requantize. */
 #ifndef TANDEM_ENGINE_RECIPE_H
 #define TANDEM_ENGINE_RECIPE_H
 

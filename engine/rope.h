@@ -1,8 +1,8 @@
 /* rope - the rotary angles of a position, in each way that layers of the model rotate.
  *
  * Frequencies are worked out in double once, with the model's scaling (linear, YaRN) and factors;
- * each batch then gets the cosines and sines of its own positions. Station before: model, weights.
- * Station after: layer. */
+ * each batch then gets the cosines and sines of its own positions.
+ * Station before: model, weights. Station after: layer. */
 #ifndef TANDEM_ENGINE_ROPE_H
 #define TANDEM_ENGINE_ROPE_H
 

@@ -1,5 +1,4 @@
-/* stage - one layer range of a model, opened for work: weights packed, KV pool taken, buffers
- * sized.
+/* stage - one layer range of a model, opened for work: weights packed, KV pool and buffers taken.
  *
  * Everything is allocated at open; stage_forward() allocates nothing and does no I/O. One caller at
  * a time; inside, an OpenMP team of config.threads works in one parallel region per forward pass.
@@ -30,13 +29,13 @@ struct stage_config {
     struct line_limits limits;
     enum isa isa;
     enum matmul_choice matmul;
-    const struct weight_source
-        *source;      /* of the tensors' bytes, for stage_open(); NULL: the model's own files */
-    uint32_t threads; /* >= 1 */
+    /* Of the tensors' bytes, for stage_open(); NULL: the model's own files. */
+    const struct weight_source *source;
+    uint32_t threads;            /* >= 1 */
     stage_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
-    bool progress_layers; /* call it, too, when each layer of a pass begins, and, as layer n_layer,
-                             the output head */
+    /* Call it, too, when each layer of a pass begins, and, as layer n_layer, the output head. */
+    bool progress_layers;
 };
 
 /* stage_open() - read and pack the range's tensors, take the KV pool and the buffers.
@@ -56,12 +55,16 @@ uint64_t stage_stream(const struct stage *st, uint64_t max);
  *
  * in    first stage: NULL, rows are looked up from b->token;
  *       other stages: f32 [b->n_rows, n_embd], row-major, read only.
- * out   last stage: f32 [b->n_wanted, n_vocab], in row order; other stages: f32 [b->n_rows,
- * n_embd]. Caller-owned, 64-byte aligned, must not overlap in; undefined after an error. Pre
- * b->n_rows <= limits.rows_max (0 rows: commands only). Post  every row is in the KV cache; after
- * an error the affected sequences must be trimmed by a command. Returns ERR_PEER for a batch that
- * breaks its rules (an unmapped block, a token, sequence, position or block out of range: named),
- * else ERR_NONE. Checked completely before anything changes. */
+ * out   last stage: f32 [b->n_wanted, n_vocab], in row order;
+ *       other stages: f32 [b->n_rows, n_embd].
+ *       Caller-owned, 64-byte aligned, must not overlap in; undefined after an error.
+ * Pre   b->n_rows <= limits.rows_max (0 rows: commands only).
+ * Post  every row is in the KV cache; after an error the affected sequences must be trimmed by a
+ *       command.
+ * Cost  no allocation, no I/O.
+ * Returns ERR_PEER for a batch that breaks its rules (an unmapped block, a token, sequence,
+ * position or block out of range: named), else ERR_NONE. Checked completely before anything
+ * changes. */
 int stage_forward(struct stage *st, const struct batch *b, const float *in, float *out,
                   struct err *err);
 

@@ -1,8 +1,8 @@
 /* state_dump - on SIGUSR2 every rank says what it is doing: noted here, obeyed at the next look.
  *
  * Saying it inside the handler would not be safe, and the thread that is asked may be any. mpirun
- * passes the signal on to all ranks. Stations: worker and line/roster look, and say it with
- * log_event(). */
+ * passes the signal on to all ranks.
+ * Stations: worker and line/roster look, and say it with log_event(). */
 #ifndef TANDEM_ENGINE_STATE_DUMP_H
 #define TANDEM_ENGINE_STATE_DUMP_H
 

@@ -1,8 +1,8 @@
 /* weight_source - see weight_source.h.
  *
  * Files are read in large pieces, never by touching a map page by page: network file systems and
- * disks give their full rate only so. While a piece is being packed, the system fetches the next.
- */
+ * disks give their full rate only so. While a piece is being packed, the system fetches
+ * the next. */
 #include "engine/weight_source.h"
 
 enum { AHEAD_BYTES = 8 << 20 };

@@ -2,9 +2,9 @@
  *
  * Whoever loads says first which bytes it will want, and then takes them one behind the other; so a
  * source can read a disk in one go, or ask another host ahead of time. The source of this file are
- * the model's own files. Stations before: gguf (files). Station after: weights. Others like it:
- * worker/weights_pull (another host has the files), worker/weights_cache (they were here before).
- */
+ * the model's own files.
+ * Stations before: gguf (files). Station after: weights. Others like it: worker/weights_pull
+ * (another host has the files), worker/weights_cache (they were here before). */
 #ifndef TANDEM_ENGINE_WEIGHT_SOURCE_H
 #define TANDEM_ENGINE_WEIGHT_SOURCE_H
 

@@ -4,8 +4,8 @@
  * The bytes are read once, in the order in which the files have them, into buffers of a few
  * megabytes, and packed from there: the peak is what is held and those buffers.
  *
- * Stations before: model (which tensors), weight_source (their bytes), kernels (pack). Stations
- * after: layer and stage. */
+ * Stations before: model (which tensors), weight_source (their bytes), kernels (pack).
+ * Stations after: layer and stage. */
 #ifndef TANDEM_ENGINE_WEIGHTS_H
 #define TANDEM_ENGINE_WEIGHTS_H
 

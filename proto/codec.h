@@ -2,7 +2,8 @@
  *
  * Every message is validated on the way in: lengths of arrays agree, strings are short and
  * terminated, enums are known, numbers are in the limits of the line. A peer's bytes cannot crash
- * or grow a rank. Stations: line/ and worker/ on either side, frame and link below. */
+ * or grow a rank.
+ * Stations: line/ and worker/ on either side, frame and link below. */
 #ifndef TANDEM_PROTO_CODEC_H
 #define TANDEM_PROTO_CODEC_H
 

@@ -305,8 +305,8 @@ static bool follows(const void *next, const void *list, size_t bytes)
     return (uintptr_t)next == (uintptr_t)list + bytes;
 }
 
-/* The pairs and id scores of all heads follow each other in memory: what exec's buffers look like.
- */
+/* The pairs and id scores of all heads follow each other in memory: what exec's buffers
+ * look like. */
 static bool heads_are_joined(const struct msg_result *r, bool have_ids)
 {
     for (uint32_t k = 1; k < r->n_heads; k++) {

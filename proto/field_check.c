@@ -1,4 +1,5 @@
-/* field_check - the checks themselves; see field_check.h. Stations: codec before and after. */
+/* field_check - the checks themselves; see field_check.h.
+ * Stations: codec before and after. */
 #include "proto/field_check.h"
 
 #include <inttypes.h>

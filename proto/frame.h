@@ -1,8 +1,8 @@
 /* frame - the envelope: fixed header, packed protobuf, padding to 64 bytes, raw f32 rows.
  *
- *   offset 0   u32 magic "TNDM"   u16 version   u16 type   u32 head bytes   u64 row bytes   u32
- * checksum offset 24  head: packed protobuf then, only where row bytes > 0, zero padding to a
- * multiple of 64 and the rows
+ *   offset  0  u32 magic "TNDM", u16 version, u16 type, u32 head bytes, u64 row bytes, u32 checksum
+ *   offset 24  head: packed protobuf
+ *   then, only where row bytes > 0: zero padding to a multiple of 64, and the rows
  *
  * All numbers little-endian. The checksum (FNV-1a, 32 bits) covers the 20 bytes before it.
  * Stations: codec fills and reads the head; exec writes rows in place; link carries the whole. */

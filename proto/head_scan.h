@@ -2,7 +2,8 @@
  *
  * protobuf lets a peer repeat a field as often as it likes, and unpacking pays for each repetition.
  * Our heads have each field at most once, so this is checked first: then what unpacking takes is
- * bounded by the length. Station before: frame_read(). Station after: codec_unpack(). */
+ * bounded by the length.
+ * Station before: frame_read(). Station after: codec_unpack(). */
 #ifndef TANDEM_PROTO_HEAD_SCAN_H
 #define TANDEM_PROTO_HEAD_SCAN_H
 

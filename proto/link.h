@@ -2,12 +2,16 @@
  * between threads).
  *
  * Endpoints are numbered like MPI ranks: 0 is the coordinator, 1 .. size-1 the stages in the order
- * of the line. Three channels: LINK_DATA     a ring: endpoint r sends to r+1, the last one to 0.
- * FIFO. LINK_CONTROL  a star: the coordinator to each worker and back. FIFO per pair. LINK_WEIGHTS
- * a star: the coordinator to each worker, for the bytes of a model's files, while they load.
+ * of the line. Three channels:
+ *
+ *   LINK_DATA     a ring: endpoint r sends to r+1, the last one to 0. FIFO.
+ *   LINK_CONTROL  a star: the coordinator to each worker and back. FIFO per pair.
+ *   LINK_WEIGHTS  a star: the coordinator to each worker, for the bytes of a model's files, while
+ *                 they load.
+ *
  * Receives are posted ahead, sends are nonblocking. Nothing here blocks but link_wait(). All memory
- * is taken at open. One thread per endpoint. Every function is "not collective" unless it says
- * otherwise. */
+ * is taken at open. One thread per endpoint.
+ * Every function is "not collective" unless it says otherwise. */
 #ifndef TANDEM_PROTO_LINK_H
 #define TANDEM_PROTO_LINK_H
 
@@ -22,11 +26,8 @@ enum link_channel { LINK_DATA, LINK_CONTROL, LINK_WEIGHTS, LINK_CHANNELS };
 
 enum { LINK_CONTROL_FRAME_MAX = 16384, LINK_WEIGHTS_FRAME_MAX = 1 << 18 };
 
-enum link_idle {
-    LINK_IDLE_SLEEP,
-    LINK_IDLE_YIELD,
-    LINK_IDLE_SPIN
-}; /* how far waiting may back off */
+/* How far waiting may back off. */
+enum link_idle { LINK_IDLE_SLEEP, LINK_IDLE_YIELD, LINK_IDLE_SPIN };
 
 struct link_counts {
     uint64_t sent_messages, sent_bytes, received_messages, received_bytes;
@@ -56,9 +57,9 @@ int link_open_data(struct link *l, size_t in_max, size_t out_max, unsigned in_sl
                    unsigned out_slots, struct err *err);
 
 /* link_open_weights() - take the buffers of the weights channel, a few of LINK_WEIGHTS_FRAME_MAX
- * each. Called once, by the coordinator and by each worker that is to receive. link_close_weights()
- * - give them back: a worker when it has all its frames, the coordinator when all workers have
- * theirs. ERR_MEMORY. */
+ * each. Called once, by the coordinator and by each worker that is to receive. ERR_MEMORY.
+ * link_close_weights() - give them back: a worker when it has all its frames, the coordinator when
+ * all workers have theirs. */
 int link_open_weights(struct link *l, struct err *err);
 void link_close_weights(struct link *l);
 
@@ -91,11 +92,14 @@ struct link_counts link_counts(const struct link *l, enum link_channel channel);
 /* link_raw_pingpong() - what a hop costs without this link: half the median round trip of plain
  * MPI_Send and MPI_Recv between neighbours (in one process: of a memory copy and a flag), hop by
  * hop, never emulated.
+ *
+ * bytes   [n] message sizes, n <= LINK_RAW_SIZES_MAX, each 1 .. INT_MAX.
+ * rounds  timed round trips of each size at most, 1 .. LINK_RAW_ROUNDS_MAX, behind untimed ones.
+ * us      [link_size][n] microseconds from r to its next endpoint; whole on the coordinator,
+ *         scratch on the others.
  * Collective, with the same bytes, n and rounds everywhere, while no data frame is under way; those
  * whose hop is not being measured sleep. Takes up to 0.25 s a hop and size, and sends no
- * heartbeats. bytes  [n] message sizes, n <= LINK_RAW_SIZES_MAX, each 1 .. INT_MAX rounds timed
- * round trips of each size at most, 1 .. LINK_RAW_ROUNDS_MAX, behind untimed ones us [link_size][n]
- * microseconds from r to its next endpoint; whole on the coordinator, scratch on the others.
+ * heartbeats.
  * Returns ERR_MEMORY, ERR_CAPACITY, ERR_RANK, ERR_PEER, ERR_STALL (nobody came). */
 enum { LINK_RAW_SIZES_MAX = 64, LINK_RAW_ROUNDS_MAX = 10000 };
 int link_raw_pingpong(struct link *l, const size_t *bytes, size_t n, uint32_t rounds, double *us,
@@ -106,8 +110,8 @@ int link_raw_pingpong(struct link *l, const size_t *bytes, size_t n, uint32_t ro
 void link_close(struct link *l, bool abandon);
 
 /* link_mpi_open() - collective. MPI_Init_thread(FUNNELED), two duplicated communicators, errors
- * returned. *out of a size-1 world is NULL: there is no line. link_mpi_launched() - started by
- * mpirun, srun or the like? (environment only) */
+ * returned. *out of a size-1 world is NULL: there is no line.
+ * link_mpi_launched() - started by mpirun, srun or the like? (environment only) */
 bool link_mpi_launched(void);
 int link_mpi_open(struct link **out, enum link_idle idle, struct err *err);
 

@@ -8,8 +8,8 @@
  *
  * Clocks: ranks of one host share the monotonic clock, and the stamp is taken as it is. Between
  * hosts the smallest difference between arrival and stamp stands in for the difference of their
- * clocks, and the real hop comes on top of the emulated one. Stations: settings (the text), link.c
- * (stamps, and holds frames back). */
+ * clocks, and the real hop comes on top of the emulated one.
+ * Stations: settings (the text), link.c (stamps, and holds frames back). */
 #ifndef TANDEM_PROTO_LINK_EMULATE_H
 #define TANDEM_PROTO_LINK_EMULATE_H
 

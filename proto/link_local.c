@@ -4,8 +4,8 @@
  * no lock). The receiver reads a frame in the sender's slot; the slot is free again when it is
  * done, so a frame under way and a frame at work both hold one. A sleeping endpoint waits on its
  * bell (a futex), which every frame and every freed slot rings: nothing is missed, because the bell
- * counts and the sleeper compares. Stations: link.c above; the endpoint of another thread on the
- * other side. */
+ * counts and the sleeper compares.
+ * Stations: link.c above; the endpoint of another thread on the other side. */
 #include "proto/link_internal.h"
 
 #include <linux/futex.h>
@@ -30,8 +30,8 @@ struct ring {
     _Alignas(LINK_SLOT_ALIGN) atomic_ullong done; /* written by the receiver */
 };
 
-/* For link_raw_pingpong(): one message to an endpoint, which copies it out of the sender's memory.
- */
+/* For link_raw_pingpong(): one message to an endpoint, which copies it out of the
+ * sender's memory. */
 struct mailbox {
     const uint8_t *bytes;
     size_t n;

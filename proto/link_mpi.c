@@ -4,7 +4,8 @@
  * order in which they were posted: MPI matches in that order, so it is the order of arrival (for
  * each pair, where the source is any). A slot is posted again when its frame is done. Sends leave
  * from slots of their own, nonblocking. Nothing here blocks between open and close; progress is
- * made by polling. Stations: link.c above; the same file in another rank on the other side. */
+ * made by polling.
+ * Stations: link.c above; the same file in another rank on the other side. */
 #include "proto/link_internal.h"
 
 #include <limits.h>

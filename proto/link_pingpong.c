@@ -3,8 +3,8 @@
  *
  * A baton goes round the ring, beginning at the coordinator: who has it measures its own hop, adds
  * its row to the table and hands both on. So one hop is measured at a time, between two busy
- * neighbours, while all others sleep. Stations: the bench above; the transport's raw messages
- * below. */
+ * neighbours, while all others sleep.
+ * Stations: the bench above; the transport's raw messages below. */
 #include "engine/clock.h"
 #include "proto/link_internal.h"
 

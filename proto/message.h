@@ -2,15 +2,23 @@
  *
  * codec turns them into frames and back; tandem.proto has the same shapes on the wire.
  *
- *   control (star around the coordinator)          data (down the line and home)
- *   worker ─ HELLO ─► coordinator                  coordinator ─ BATCH ─► stage 1 ─ BATCH + rows ─►
- * … worker ◄─ LOAD ── coordinator                  … ─► stage P ─ RESULT ─► coordinator worker ◄─
- * MODEL ─ coordinator;  worker ─ PULL ─► coordinator, ◄─ PIECE ─ …  (no model file there) worker ─
- * READY ─► coordinator worker ─ HEARTBEAT, ERROR ─► coordinator worker ◄─ WATCH ─ coordinator  (the
- * first worker alone, before all else) worker ◄─ CLOCK ─► coordinator worker ◄─ PROBE ─
- * coordinator;  worker ─ PROBED ─► coordinator worker ◄─ STOP ── coordinator;  worker ─ REPORT ─►
- * coordinator
- */
+ *   control: a star around the coordinator
+ *
+ *     worker ◄─ WATCH ───────────── coordinator   to the first worker alone, before all else
+ *     worker ── HELLO ────────────► coordinator
+ *     worker ◄─ MODEL ───────────── coordinator   where there is no model file; then, as long as
+ *     worker ── PULL ─────────────► coordinator   it loads, many of these ...
+ *     worker ◄─ PIECE ───────────── coordinator   ... and those, on a channel of their own
+ *     worker ◄─ LOAD ────────────── coordinator
+ *     worker ── READY ────────────► coordinator
+ *     worker ── HEARTBEAT, ERROR ─► coordinator   at any time
+ *     worker ◄─ CLOCK ────────────► coordinator   question and answer
+ *     worker ◄─ PROBE, PROBED ────► coordinator   question and answer
+ *     worker ◄─ STOP, REPORT ─────► coordinator   question and answer
+ *
+ *   data: down the line and home
+ *
+ *     coordinator ─ BATCH ─► stage 1 ─ BATCH + rows ─► … ─► stage P ─ RESULT ─► coordinator */
 #ifndef TANDEM_PROTO_MESSAGE_H
 #define TANDEM_PROTO_MESSAGE_H
 
@@ -52,17 +60,17 @@ struct msg_hello {
     uint64_t model_digest; /* metadata, tensor directory, file length */
     uint32_t isa;          /* best instruction set of this rank, enum isa */
     uint32_t cpus;         /* CPUs this rank may use */
-    uint32_t cpus_online; /* that it could be given (its host's or container's); cpus < cpus_online:
-                             the rank is bound */
+    /* CPUs that it could be given, its host's or container's; cpus < cpus_online: it is bound. */
+    uint32_t cpus_online;
     /* Memory this rank may still take, and who limits it; 0: no limit known. The first two are
      * shared with the other processes of the host or the group. engine/memory says what is what. */
     uint64_t memory_bytes; /* of its host */
     uint64_t cgroup_bytes;
     const char *cgroup; /* "cgroup /x/y" */
     uint64_t ulimit_bytes;
-    const char *ulimit;   /* "ulimit -v" */
-    uint32_t wants_model; /* 0 or 1: its host has no model file; family is "" and model_digest 0,
-                             and MODEL must come */
+    const char *ulimit; /* "ulimit -v" */
+    /* 0 or 1: its host has no model file; family is "" and model_digest 0, and MODEL must come. */
+    uint32_t wants_model;
 };
 
 /* Look after me, where you share my host: who is killed or stopped says nothing himself. The first
@@ -84,17 +92,17 @@ struct msg_load {
     uint32_t threads;
     uint32_t trace_layers; /* 0 or 1: mark when each layer of a batch begins */
     uint32_t wire_format;  /* enum wire_format: how rows travel between stages */
-    uint32_t from_rank,
-        to_rank; /* the neighbours on the data channel; ranks without a share are passed over */
+    /* The neighbours on the data channel; ranks without a share are passed over. */
+    uint32_t from_rank, to_rank;
 };
 
 struct msg_ready {
     uint64_t weight_bytes, kv_bytes, buffer_bytes;
     uint64_t load_ns;
     uint32_t threads;
-    uint64_t embedding_digest; /* of the packed token embedding, 0 where not held: stages that share
-                                  it compare */
-    uint64_t rss_bytes;        /* resident in its process now; stages of one process say the same */
+    /* Of the packed token embedding, 0 where not held: stages that share it compare. */
+    uint64_t embedding_digest;
+    uint64_t rss_bytes; /* resident in its process now; stages of one process say the same */
 };
 
 enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD, WORKER_MEASURING };
@@ -111,8 +119,7 @@ struct msg_account {
     uint64_t begin_ns;    /* the forward pass began */
     uint64_t sent_ns;     /* the filled frame was handed to the link */
     uint64_t done_ns;     /* the link had taken it */
-    uint64_t compute_ns, wait_ns, send_ns, control_ns,
-        idle_ns; /* wait and idle 0: it lay there already */
+    uint64_t compute_ns, wait_ns, send_ns, control_ns, idle_ns; /* wait, idle 0: it lay there */
 };
 
 /* When a layer of a batch began; layer n_layer is the output head. */
@@ -156,8 +163,7 @@ struct msg_report {
     uint64_t wall_ns;
     uint64_t compute_ns; /* forward passes */
     uint64_t wait_ns;    /* for a frame, while the line had work */
-    uint64_t send_ns;    /* from a filled frame to the link having taken it, waiting for a free slot
-                            included */
+    uint64_t send_ns;    /* from a filled frame to the link having taken it, free slot included */
     uint64_t control_ns; /* reading messages, heartbeats, answers */
     uint64_t idle_ns;    /* for a frame, while the line had no request */
     uint64_t sent_bytes, sent_messages; /* on data, to the next station */
@@ -193,8 +199,8 @@ struct msg_clock {
 enum { MESSAGE_PARTS_MAX = 512 };
 struct msg_model {
     uint64_t digest; /* as in HELLO */
-    uint64_t
-        stamp; /* another one when a file was written again: the digest does not see the tensors */
+    /* Another one when a file was written again: the digest does not see the tensors. */
+    uint64_t stamp;
     uint32_t n_parts;
     const uint64_t *header_bytes, *file_bytes; /* [n_parts]; 1 <= header <= file */
 };
@@ -219,19 +225,19 @@ struct msg_piece {
     uint32_t n_bytes;     /* 1 .. MESSAGE_PIECE_BYTES_MAX */
 };
 
-/* One forward pass. needs[k] belongs to the k-th wanted row. */
+/* More of the scores of an earlier batch. */
 struct msg_fetch {
     uint64_t batch_id; /* an earlier, unreleased batch */
     uint32_t wanted;   /* which of its wanted rows */
     struct score_need need;
 };
 
+/* One forward pass. needs[k] belongs to the k-th wanted row. */
 struct msg_batch {
     uint64_t id;             /* 1, 2, 3 … */
     uint64_t release_before; /* score rows of batches with smaller ids are no longer needed */
-    uint64_t
-        idle_ns;     /* how long the line had no request before this batch; 0 while it is at work */
-    uint32_t as_f32; /* 0 or 1: its rows travel as floats, whatever LOAD.wire_format says */
+    uint64_t idle_ns; /* that the line had no request before this batch; 0 while it is at work */
+    uint32_t as_f32;  /* 0 or 1: its rows travel as floats, whatever LOAD.wire_format says */
     struct batch batch;
     const struct score_need *needs; /* [batch.n_wanted] */
     const struct msg_fetch *fetches;

@@ -36,8 +36,8 @@ struct score_need {
     uint32_t n_ids;
 };
 
-/* The answer for one wanted row. Pointers are borrowed from the message or the buffer it came in.
- */
+/* The answer for one wanted row. Pointers are borrowed from the message or the buffer it
+ * came in. */
 struct score_head {
     double lse;
     bool whole;             /* the head is the whole row */

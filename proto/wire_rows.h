@@ -6,7 +6,8 @@
  *          signed byte each, in steps of its scale
  *
  * A row is encoded by itself, so what arrives does not depend on the rows beside it. A value that
- * is not finite makes its block not finite. Stations before and after: worker/exec. */
+ * is not finite makes its block not finite.
+ * Stations before and after: worker/exec. */
 #ifndef TANDEM_PROTO_WIRE_ROWS_H
 #define TANDEM_PROTO_WIRE_ROWS_H
 

@@ -186,8 +186,8 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
                        size_t capacity, size_t *len, struct err *err)
 {
     release_rows(x, b->release_before);
-    /* A batch that wants nothing takes no place: a fetch must get through when all places are held.
-     */
+    /* A batch that wants nothing takes no place: a fetch must get through when all places
+     * are held. */
     struct kept_rows *mine = b->batch.n_wanted > 0 ? find_rows(x, 0) : &x->kept[0];
     CHECK(mine != NULL, err, ERR_PEER,
           "batch %llu comes before the score rows of earlier ones were released",

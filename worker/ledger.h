@@ -4,8 +4,9 @@
  * control, send, compute, send, control, wait ... What is done in between (a heartbeat from inside
  * a forward pass) is a section inside a section, and counts once, as control. No column is what is
  * left over of another: time that nobody books is missing from the sum, and shows as "other" in the
- * report. Station before: worker. Stations after: HEARTBEAT (the account of each batch) and REPORT
- * (the totals). */
+ * report.
+ * Station before: worker. Stations after: HEARTBEAT (the account of each batch) and REPORT (the
+ * totals). */
 #ifndef TANDEM_WORKER_LEDGER_H
 #define TANDEM_WORKER_LEDGER_H
 
@@ -17,8 +18,7 @@
 enum ledger_column {
     LEDGER_COMPUTE, /* a forward pass */
     LEDGER_WAIT,    /* from being ready for a frame to having one, while the line had work */
-    LEDGER_SEND, /* from a filled frame to link_send() having taken it, waiting for a slot included
-                  */
+    LEDGER_SEND,    /* from a filled frame to link_send() having taken it, free slot included */
     LEDGER_CONTROL, /* reading messages, heartbeats, answers */
     LEDGER_IDLE,    /* as LEDGER_WAIT, while the line had no request; and probes */
     LEDGER_COLUMNS
@@ -49,8 +49,8 @@ void ledger_open(struct ledger *g);
 uint64_t ledger_book(struct ledger *g, enum ledger_column column);
 
 /* ledger_split_wait() - of the last section of LEDGER_WAIT the first idle_ns, at most all of it,
- * was idle. Once each: what a gap was is only known when the message that ended it has been read.
- */
+ * was idle. Once each: what a gap was is only known when the message that ended it has
+ * been read. */
 void ledger_split_wait(struct ledger *g, uint64_t idle_ns);
 
 /* ledger_book_inner() - what was done since begin_ns, inside whatever section is at hand, was this

@@ -16,8 +16,8 @@
 bool mixture_is_small(const struct gguf_tensor *t);
 
 /* mixture_choose() - the format of t in a file whose matrices are to be of format target, which has
- * n_layer layers. A row that is no whole
- * number of the target's blocks gets the nearest larger format that fits it: Q8_0, else F16. */
+ * n_layer layers. A row that is no whole number of the target's blocks gets the nearest larger
+ * format that fits it: Q8_0, else F16. */
 uint32_t mixture_choose(const struct gguf_tensor *t, uint32_t target, uint32_t n_layer);
 
 /* mixture_layer() - N of a tensor "blk.N.name"; false for any other. *suffix: the name behind. */

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Values of a piece: a whole number of blocks of any format, small enough for a core's own cache.
- */
+/* Values of a piece: a whole number of blocks of any format, small enough for a core's
+ * own cache. */
 enum { PIECE = 1 << 16 };
 
 /* What one thread works in. */

@@ -2,7 +2,8 @@
  *
  * Every quantiser is a function of its block alone, in one order of operations: the same values
  * give the same bytes on any machine and however the work is cut. Formats and layouts:
- * engine/quant_formats. Station before: pour. Next station: gguf_write. */
+ * engine/quant_formats.
+ * Station before: pour. Next station: gguf_write. */
 #ifndef TANDEM_WORKER_QUANTISE_H
 #define TANDEM_WORKER_QUANTISE_H
 

@@ -234,8 +234,8 @@ static const struct tensor_row *row_of(const struct family *f, enum tensor_id id
     return NULL;
 }
 
-/* What the files of a family usually have that the table leaves open; the others have none of it.
- */
+/* What the files of a family usually have that the table leaves open; the others have none
+ * of it. */
 enum biases { BIASES_NONE, BIASES_QKV, BIASES_ALL };
 static const struct habit {
     const char *family;

@@ -2,8 +2,8 @@
  * work; its process does.
  *
  * The first worker looks, where it shares the coordinator's host, as is usual: a coordinator that
- * is killed or stopped says nothing itself. Station before: WATCH, which says which process to look
- * at. Station after: worker. */
+ * is killed or stopped says nothing itself.
+ * Station before: WATCH, which says which process to look at. Station after: worker. */
 #ifndef TANDEM_WORKER_WATCH_H
 #define TANDEM_WORKER_WATCH_H
 

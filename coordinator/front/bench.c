@@ -2,9 +2,9 @@
  * machines could do at best.
  *
  * The tests run one after the other on one line, each several times behind a warm-up. Then, still
- * on that line, what --wire changes and the limits are measured. Stations before: line_session.
- * Stations after: wire_change, bench_collect (the line's numbers), bench_report (what is written).
- */
+ * on that line, what --wire changes and the limits are measured.
+ * Stations before: line_session. Stations after: wire_change, bench_collect (the line's numbers),
+ * bench_report (what is written). */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/bench_collect.h"
@@ -49,8 +49,8 @@ struct bench {
 
 /* ---- what is asked for ---- */
 
-/* read_list() - "1,2,4", each in least .. most; 0 alone, where it is below least, is an empty list.
- */
+/* read_list() - "1,2,4", each in least .. most; 0 alone, where it is below least, is an
+ * empty list. */
 static int read_list(const char *flag, const char *text, uint32_t least, uint32_t most,
                      struct list *out, struct err *err)
 {

@@ -2,7 +2,8 @@
  * programs.
  *
  * Each list below describes one table once: its members make the struct, the fields of a JSON
- * object and the columns of the CSV. Station before: bench. */
+ * object and the columns of the CSV.
+ * Station before: bench. */
 #ifndef TANDEM_COORDINATOR_FRONT_BENCH_REPORT_H
 #define TANDEM_COORDINATOR_FRONT_BENCH_REPORT_H
 

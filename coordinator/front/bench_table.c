@@ -1,4 +1,5 @@
-/* bench_table - what a bench found, for people. Station before: bench. */
+/* bench_table - what a bench found, for people.
+ * Station before: bench. */
 #include "coordinator/front/bench_report.h"
 
 #include "coordinator/front/output.h"

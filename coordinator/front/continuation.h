@@ -2,8 +2,8 @@
  * shown.
  *
  * Station before: line/line (a token). Stations inside: text/detokenizer, text/stop_matcher.
- * Stations after: generate (prints the text as it comes), batch_run (writes it when it is whole).
- */
+ * Stations after: generate (prints the text as it comes), batch_run (writes it when it
+ * is whole). */
 #ifndef TANDEM_COORDINATOR_FRONT_CONTINUATION_H
 #define TANDEM_COORDINATOR_FRONT_CONTINUATION_H
 

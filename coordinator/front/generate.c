@@ -1,8 +1,8 @@
 /* generate - continue prompts: text to standard output as it comes.
  *
  * Several sequences run at once; their texts are printed in the order of the prompts, so the first
- * one that is not finished streams, and the others wait in memory. Stations: line_session (prompts,
- * line), line/line (tokens), continuation, output. */
+ * one that is not finished streams, and the others wait in memory.
+ * Stations: line_session (prompts, line), line/line (tokens), continuation, output. */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/continuation.h"
@@ -61,8 +61,8 @@ static json_t *sequence_json(const struct generation *g, uint32_t i)
         rate(q->said.ids.n == 0 ? 0 : q->said.ids.n - 1, text_ms));
 }
 
-/* show_text() - what is new of the current sequence; then the next ones, as far as they have come.
- */
+/* show_text() - what is new of the current sequence; then the next ones, as far as they
+ * have come. */
 static int show_text(struct generation *g, struct err *err)
 {
     for (; g->current < g->session.n_prompts; g->current++, g->begun = false) {

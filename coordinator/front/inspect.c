@@ -1,7 +1,8 @@
 /* inspect - what a model file holds, and what each rank of a line would hold of it.
  *
- * Reads metadata only. Stations: engine/model (numbers, tensors), engine/plan (ranges), output. The
- * text and the JSON object are two printings of one struct. */
+ * Reads metadata only.
+ * Stations: engine/model (numbers, tensors), engine/plan (ranges), output. The text and the JSON
+ * object are two printings of one struct. */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/families_report.h"

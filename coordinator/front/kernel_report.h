@@ -4,8 +4,8 @@
 
 #include "coordinator/front/front.h"
 
-/* kernel_report_run() - a part of the bench command. ERR_USAGE, ERR_MEMORY, ERR_FILE (the output).
- */
+/* kernel_report_run() - a part of the bench command. ERR_USAGE, ERR_MEMORY, ERR_FILE
+ * (the output). */
 front_run_fn kernel_report_run;
 
 #endif

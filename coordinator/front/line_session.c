@@ -104,8 +104,7 @@ int session_check_prompts(const struct session *s, uint32_t n_ctx, struct err *e
     for (uint32_t i = 0; i < s->n_prompts; i++)
         CHECK(s->prompts[i].n <= n_ctx, err, ERR_CAPACITY,
               "prompt %u has %zu tokens and the context holds %u: shorten it, or raise --ctx (the "
-              "model was "
-              "trained for %u)",
+              "model was trained for %u)",
               i + 1, s->prompts[i].n, n_ctx, s->model->hp.n_ctx_train);
     return ERR_NONE;
 }

@@ -2,8 +2,8 @@
  * report at the end.
  *
  * Order: session_open, session_read_prompts, session_start, (line_submit, line_next),
- * session_finish, session_close. Stations before: generate, logits, perplexity. Stations after:
- * text/tokenizer, line/line. */
+ * session_finish, session_close.
+ * Stations before: generate, logits, perplexity. Stations after: text/tokenizer, line/line. */
 #ifndef TANDEM_COORDINATOR_FRONT_LINE_SESSION_H
 #define TANDEM_COORDINATOR_FRONT_LINE_SESSION_H
 
@@ -53,8 +53,8 @@ int session_check_prompts(const struct session *s, uint32_t n_ctx, struct err *e
 enum { SESSION_UNTIL_FULL_MAX = 4096 };
 uint32_t session_tokens_max(const struct session *s, int32_t n);
 
-/* session_start() - let the workers begin and open the line, with a progress bar while they load.
- */
+/* session_start() - let the workers begin and open the line, with a progress bar while
+ * they load. */
 int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err *err);
 
 /* session_dismiss() - in place of session_start(), where there is no work: the workers load
@@ -62,8 +62,7 @@ int session_start(struct session *s, uint32_t n_ctx, uint32_t n_seqs, struct err
 int session_dismiss(struct session *s, struct err *err);
 
 /* session_finish() - stop the line; then, unless -q, who did what, and how fast; and what --stats
- * and
- * --trace asked for. */
+ * and --trace asked for. */
 int session_finish(struct session *s, struct err *err);
 
 #endif

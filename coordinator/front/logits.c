@@ -93,8 +93,8 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* submit_beside() - a random prompt of random length, half of it prompt and half of it generated.
- */
+/* submit_beside() - a random prompt of random length, half of it prompt and half of
+ * it generated. */
 static int submit_beside(struct logits *lg, uint64_t *state, uint32_t n_ctx, struct err *err)
 {
     int32_t ids[BESIDE_TOKENS_MAX];

@@ -21,8 +21,8 @@ int output_flush(struct err *err);
  * ERR_MEMORY. */
 int output_json(json_t *root, bool pretty, struct err *err);
 
-/* output_json_text() - a JSON string of any bytes: what is no UTF-8 becomes '?'. NULL: no memory.
- */
+/* output_json_text() - a JSON string of any bytes: what is no UTF-8 becomes '?'. NULL:
+ * no memory. */
 json_t *output_json_text(const char *text, size_t len);
 
 /* output_json_ids() - a JSON array of numbers. NULL: no memory. */

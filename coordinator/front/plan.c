@@ -1,7 +1,8 @@
 /* plan - who would hold what, and how fast the line would be: said before anything is loaded.
  *
- * Reads metadata only. Stations: cluster_file or this host (what the ranks are), line/planner (the
- * cut and what follows from it), plan_report. */
+ * Reads metadata only.
+ * Stations: cluster_file or this host (what the ranks are), line/planner (the cut and what follows
+ * from it), plan_report. */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/cluster_file.h"

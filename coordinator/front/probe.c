@@ -1,7 +1,7 @@
 /* probe - measure the hosts of a line, and write down what they are.
  *
- * The line is not opened: its workers say HELLO and are measured, and that is all. Stations:
- * line/roster (who is there), line/measure (how fast), cluster_file (the text). */
+ * The line is not opened: its workers say HELLO and are measured, and that is all.
+ * Stations: line/roster (who is there), line/measure (how fast), cluster_file (the text). */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/cluster_file.h"

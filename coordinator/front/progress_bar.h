@@ -1,7 +1,7 @@
 /* progress_bar - one line on a terminal while something long goes on, erased afterwards.
  *
- * Does nothing where standard error is no terminal. Stations before: line_session (loading), the
- * fronts (prompts). */
+ * Does nothing where standard error is no terminal.
+ * Stations before: line_session (loading), the fronts (prompts). */
 #ifndef TANDEM_COORDINATOR_FRONT_PROGRESS_BAR_H
 #define TANDEM_COORDINATOR_FRONT_PROGRESS_BAR_H
 

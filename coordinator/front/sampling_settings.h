@@ -9,10 +9,9 @@
 #include "coordinator/text/tokenizer.h"
 
 /* sampling_settings_read() - *out from settings: the list of biases is built (with a ban of every
- * end token under
- * --ignore-eos), and a seed is drawn where one is needed and none is given. *bias: what out->bias
- * points to, the caller's to free(), also after an error. Returns ERR_USAGE (--logit-bias
- * malformed; anything out of its range), ERR_MEMORY. */
+ * end token under --ignore-eos), and a seed is drawn where one is needed and none is given. *bias:
+ * what out->bias points to, the caller's to free(), also after an error. Returns ERR_USAGE
+ * (--logit-bias malformed; anything out of its range), ERR_MEMORY. */
 int sampling_settings_read(const struct settings *s, const struct tokenizer *t, int32_t n_vocab,
                            struct sampling *out, struct logit_bias **bias, struct err *err);
 

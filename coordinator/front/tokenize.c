@@ -1,6 +1,7 @@
 /* tokenize - text to token ids and back, on the command line.
  *
- * Needs a vocabulary only, no line. Stations: input, text/tokenizer, text/detokenizer, output. */
+ * Needs a vocabulary only, no line.
+ * Stations: input, text/tokenizer, text/detokenizer, output. */
 #include "coordinator/front/front.h"
 
 #include "coordinator/front/input.h"
@@ -118,8 +119,8 @@ static int print_text(struct detokenizer *d, const struct token_list *ids, int32
     }
     TRY(detokenizer_finish(d, &text, &len, err));
     TRY(output_write(text, len, err));
-    /* A pipe gets the text and nothing else; a terminal gets its prompt back on a line of its own.
-     */
+    /* A pipe gets the text and nothing else; a terminal gets its prompt back on a line of its
+     * own. */
     return isatty(STDOUT_FILENO) ? output_write("\n", 1, err) : ERR_NONE;
 }
 

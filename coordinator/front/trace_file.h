@@ -6,8 +6,8 @@
  * events whose category is the column of the ledger (compute, wait, send, control), or layer; and
  * for each hop of each batch a flow from the sender's "send" to the receiver's "read". All instants
  * are of the coordinator's clock; otherData.ranks has how far each rank's clock was off, and how
- * well that is known. Station before: line_session (a line that has stopped), line/journal. Station
- * after: a file. */
+ * well that is known.
+ * Station before: line_session (a line that has stopped), line/journal. Station after: a file. */
 #ifndef TANDEM_COORDINATOR_FRONT_TRACE_FILE_H
 #define TANDEM_COORDINATOR_FRONT_TRACE_FILE_H
 

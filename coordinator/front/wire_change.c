@@ -12,8 +12,8 @@ struct comparison {
     struct line_request request;
     uint32_t n_vocab;
     float *narrow; /* [n_prompt, n_vocab] scores of the narrow form */
-    double changed,
-        spread; /* squares, added up: of the differences, and of f32's scores around their mean */
+    /* Squares, added up: of the differences, and of f32's scores around their mean. */
+    double changed, spread;
     uint64_t first_differs;
 };
 

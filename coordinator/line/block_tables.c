@@ -237,8 +237,8 @@ static uint32_t find_shared(const struct block_tables *bt, const struct sequence
     return best;
 }
 
-/* take_shared() - s holds what rows from block n on see; entries before that only fill the tables.
- */
+/* take_shared() - s holds what rows from block n on see; entries before that only fill
+ * the tables. */
 static void take_shared(struct block_tables *bt, struct sequence *s, uint32_t n, uint32_t node)
 {
     for (uint32_t k = n; k-- > s->n_chained; node = prefix_index_parent(bt->index, node)) {
@@ -352,8 +352,8 @@ bool block_tables_release(struct block_tables *bt, struct sequence *s)
     chain_full(bt, s, false);
     for (uint32_t c = 0; c < bt->config.n_classes; c++) {
         struct sequence_blocks *b = &s->blocks[c];
-        /* The last one first: what continues a prefix lies idle longer, and is forgotten before it.
-         */
+        /* The last one first: what continues a prefix lies idle longer, and is forgotten
+         * before it. */
         while (b->n > b->first) block_allocator_give(bt->pools[c], b->block[--b->n]);
         is_known |= b->told > 0;
         b->first = b->n = b->told = 0;

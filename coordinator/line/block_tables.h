@@ -5,9 +5,9 @@
  * when its last row has been sent, and whoever has the same tokens up to there takes it instead of
  * computing it again; of a block that only begins with the same tokens the contents are copied.
  * Batches pass every stage in one order, so the rows are in the cache before anybody sees them, and
- * a block that is given back can be mapped by any batch that comes later. Stations inside:
- * block_allocator (numbers, one for each class), prefix_index (contents). Station before:
- * scheduler. Station after: the KV commands of a flight. */
+ * a block that is given back can be mapped by any batch that comes later.
+ * Stations inside: block_allocator (numbers, one for each class), prefix_index (contents).
+ * Station before: scheduler. Station after: the KV commands of a flight. */
 #ifndef TANDEM_COORDINATOR_LINE_BLOCK_TABLES_H
 #define TANDEM_COORDINATOR_LINE_BLOCK_TABLES_H
 

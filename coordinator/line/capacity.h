@@ -13,13 +13,12 @@
 struct capacity_wish {
     const struct model *model;
     uint32_t n_stages;
-    uint32_t n_stages_max;  /* that the sizes shall do for, where some may still be left out; 0:
-                               n_stages */
+    /* Stages that the sizes shall do for, where some may still be left out; 0: n_stages. */
+    uint32_t n_stages_max;
     uint32_t n_ctx;         /* positions of a sequence; 0: a default */
     uint32_t n_ctx_min;     /* below so many the work would fail; 0: unknown */
     uint32_t n_seqs, chunk; /* chunk 0: a default */
-    uint32_t
-        kv_tokens; /* positions in the KV pool, over all sequences; 0: as many as they may have */
+    uint32_t kv_tokens;     /* positions of the KV pool, over all sequences; 0: all they may have */
     enum kv_format kv;
     enum wire_format wire;
     bool tokens_only; /* one wanted row a sequence and batch is enough */
@@ -52,8 +51,8 @@ uint64_t capacity_share(const struct msg_hello *const *hellos, uint32_t n, uint3
 /* capacity_check() - may every worker have what its range needs? Workers of one host share its
  * memory, those of one control group its limit, stages of one process its ulimit. hellos
  * [n_stages], in the order of the line. Returns ERR_CAPACITY, saying who needs what for what, who
- * limits it, and the smallest changes of which each alone would fit; err's who is set. ERR_MEMORY.
- */
+ * limits it, and the smallest changes of which each alone would fit; err's who is
+ * set. ERR_MEMORY. */
 int capacity_check(const struct capacity_wish *w, const struct layer_range *ranges,
                    const struct msg_hello *const *hellos, struct err *err);
 

@@ -4,8 +4,8 @@
  * worker told; of several rounds the shortest counts, and half of it bounds the error. Read at the
  * line's begin and end, so that a clock that runs fast or slow is followed in between. Two
  * processes of one host have the same clock: where their hosts have the same name and the readings
- * do not contradict it, the offset is 0 and exact. Station before: roster (questions and answers).
- * Station after: journal. */
+ * do not contradict it, the offset is 0 and exact.
+ * Station before: roster (questions and answers). Station after: journal. */
 #ifndef TANDEM_COORDINATOR_LINE_CLOCK_PAIR_H
 #define TANDEM_COORDINATOR_LINE_CLOCK_PAIR_H
 

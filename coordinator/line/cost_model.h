@@ -33,8 +33,8 @@ struct cost cost_model_stage(const struct cost_model *cm, uint32_t stage);
 uint64_t cost_model_chunk(const struct cost_model *cm, uint64_t rows, double seen);
 
 /* cost_model_beside() - rows of prompts that may go along with n_decode rows of text, so that these
- * come a few times slower at most: weights are read for them anyway, so small chunks cost little.
- */
+ * come a few times slower at most: weights are read for them anyway, so small chunks
+ * cost little. */
 uint64_t cost_model_beside(const struct cost_model *cm, uint64_t n_decode, double seen);
 
 #endif

@@ -65,8 +65,7 @@ enum cpu_share_verdict cpu_share_judge(const struct msg_hello *const *hellos,
     if (is_bound(own) && own->cpus < share) {
         snprintf(text, CPU_SHARE_TEXT_MAX,
                  "is bound to %u of %u CPUs, and its share is %u: start with mpirun --bind-to "
-                 "none, or with "
-                 "cluster/tandem-run",
+                 "none, or with cluster/tandem-run",
                  own->cpus, own->cpus_online, share);
         return CPU_SHARE_WRONG;
     }

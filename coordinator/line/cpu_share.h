@@ -1,7 +1,8 @@
 /* cpu_share - the CPUs of each host, dealt to its workers, and what is odd about that.
  *
- * Pure: no I/O, no ranks. Station before: roster (what each worker said in HELLO). Station after:
- * line, which tells each worker its number of threads and warns. */
+ * Pure: no I/O, no ranks.
+ * Station before: roster (what each worker said in HELLO). Station after: line, which tells each
+ * worker its number of threads and warns. */
 #ifndef TANDEM_COORDINATOR_LINE_CPU_SHARE_H
 #define TANDEM_COORDINATOR_LINE_CPU_SHARE_H
 

@@ -1,7 +1,7 @@
 /* flight - one batch on its way through the line: what was put in, and for whom the answers are.
  *
- * Stations: scheduler fills it, pipeline sends it and brings it back, line hands out its answers.
- */
+ * Stations: scheduler fills it, pipeline sends it and brings it back, line hands out
+ * its answers. */
 #ifndef TANDEM_COORDINATOR_LINE_FLIGHT_H
 #define TANDEM_COORDINATOR_LINE_FLIGHT_H
 

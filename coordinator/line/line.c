@@ -385,8 +385,7 @@ static int check_room(const struct line *ln, const struct line_request *r, uint3
         (uint64_t)r->n_prompt + (r->max_tokens == UINT32_MAX ? 0 : r->max_tokens);
     CHECK(wanted <= room, err, ERR_CAPACITY,
           "a request of %u prompt tokens and %llu more never fits into a KV pool of %u tokens: ask "
-          "for less, or raise "
-          "--kv-tokens",
+          "for less, or raise --kv-tokens",
           r->n_prompt, (unsigned long long)(wanted - r->n_prompt), *n_ctx);
     return ERR_NONE;
 }

@@ -1,10 +1,14 @@
 /* line - the coordinator's view of the whole line: open it, submit requests, take events.
  *
  * The one scheduler lives behind this. Front ends know nothing else of ranks, batches or blocks.
- *   line_open: hello, plan, load, ready.   line_submit / line_next / line_cancel: work. line_close:
- * stop, report. Inside: scheduler (which rows go next) → pipeline (batches in flight) → proto/link;
- * back along pipeline → sample/sampler → sequence. block_tables numbers the KV blocks of all
- * stages. One thread. */
+ *
+ *   line_open                            hello, plan, load, ready
+ *   line_submit, line_next, line_cancel  work
+ *   line_stop                            stop, report
+ *
+ * Inside: scheduler (which rows go next) → pipeline (batches in flight) → proto/link; and back along
+ * pipeline → sample/sampler → sequence. block_tables numbers the KV blocks of all stages.
+ * One thread. */
 #ifndef TANDEM_COORDINATOR_LINE_LINE_H
 #define TANDEM_COORDINATOR_LINE_LINE_H
 
@@ -26,15 +30,15 @@ enum { STALL_MS_DEFAULT = 4500 }; /* named within 5 s */
 
 struct line_config {
     const struct model *model; /* outlives the line */
-    const char *
-        split; /* "3,3,2"; "auto": by measured speed, which may leave workers out; NULL: by bytes */
-    uint32_t n_ctx;     /* positions of one sequence; 0: what the model was trained for */
-    uint32_t n_ctx_min; /* the work needs so many at least, for advice where n_ctx does not fit; 0:
-                           unknown */
+    /* "3,3,2"; "auto": by measured speed, which may leave workers out; NULL: by bytes. */
+    const char *split;
+    uint32_t n_ctx; /* positions of one sequence; 0: what the model was trained for */
+    /* The work needs so many at least, for advice where n_ctx does not fit; 0: unknown. */
+    uint32_t n_ctx_min;
     uint32_t n_seqs;    /* sequences in the line at once; more requests wait their turn */
     uint32_t kv_tokens; /* positions that the KV pool holds over all sequences; 0: n_seqs x n_ctx */
-    bool share_prefixes; /* what is in the cache is not computed again for the next request that
-                            begins with it */
+    /* What is in the cache is not computed again for the next request that begins with it. */
+    bool share_prefixes;
     bool tokens_only; /* no request asks for LINE_SCORES, so few wanted rows a batch are enough */
     uint32_t chunk;   /* rows of a batch; 0: a default by the number of stages */
     uint32_t threads; /* of each stage; 0: each stage's share of its CPUs */
@@ -53,25 +57,26 @@ struct line_config {
 };
 
 /* line_open() - hello, plan, load and ready over l, whose size - 1 workers are already running
- * worker_run(). Owns nothing of l. On error the workers have been told to stop. Returns
- * ERR_CAPACITY (more stages than layers; a worker may not have the memory, found before anything is
- * read), ERR_DISAGREE (model, version), ERR_RANK (a worker failed or died; named), ERR_STALL,
- * ERR_INTERRUPTED, ERR_USAGE (split, context). */
+ * worker_run(). Owns nothing of l. On error the workers have been told to stop.
+ * Returns ERR_CAPACITY (more stages than layers; a worker may not have the memory, found before
+ * anything is read), ERR_DISAGREE (model, version), ERR_RANK (a worker failed or died; named),
+ * ERR_STALL, ERR_INTERRUPTED, ERR_USAGE (split, context). */
 int line_open(struct line **out, struct link *l, const struct line_config *config, struct err *err);
 
 enum line_scores {
     LINE_SCORES_NONE,
     LINE_SCORES_ROWS, /* LINE_SCORES for every prompt position, with the raw row */
-    LINE_SCORES_NEXT, /* LINE_SCORES for every prompt position but the last: head->id_scores[0] is
-                         the score of the next prompt token, head->lse the row's */
+    /* LINE_SCORES for every prompt position but the last: head->id_scores[0] is the score of the
+     * next prompt token, head->lse the row's. */
+    LINE_SCORES_NEXT,
 };
 
 struct line_request {
     const int32_t *prompt; /* [n_prompt], copied; 1 <= n_prompt <= n_ctx */
     uint32_t n_prompt;
     struct sampling sampling;
-    uint32_t
-        max_tokens; /* 0: the prompt only; UINT32_MAX: until the context or the KV pool is full */
+    /* 0: the prompt only; UINT32_MAX: until the context or the KV pool is full. */
+    uint32_t max_tokens;
     enum line_scores scores;
     bool (*is_end)(const void *ctx, int32_t token); /* NULL: no token ends it */
     const void *is_end_ctx;
@@ -84,12 +89,10 @@ enum line_finish {
 };
 
 enum line_event_kind {
-    LINE_EVENT_PREFILL,  /* so many prompt positions are done (progress; not for one-batch prompts)
-                          */
+    LINE_EVENT_PREFILL,  /* position prompt tokens are done; not for prompts of one batch */
     LINE_EVENT_SCORES,   /* see line_scores; position is the prompt position */
     LINE_EVENT_TOKEN,    /* a token was chosen; head: its ordered head, for top_probs */
-    LINE_EVENT_FINISHED, /* the last event of a request; token: the end token of FINISH_STOP, or -1
-                          */
+    LINE_EVENT_FINISHED, /* the last one of a request; token: the end token of FINISH_STOP, or -1 */
 };
 
 /* Pointers are valid until the next call into the line. */
@@ -98,8 +101,8 @@ struct line_event {
     uint32_t request; /* as line_submit() numbered it */
     uint32_t position;
     int32_t token;
-    float temperature; /* 1 for greedy: probability of head entry k is exp(scores[k] / temperature -
-                          lse) */
+    /* 1 for greedy: the probability of head entry k is exp(scores[k] / temperature - lse). */
+    float temperature;
     const struct score_head *head;
     enum line_finish finish;
     uint32_t cached; /* of LINE_EVENT_FINISHED: prompt tokens that were in the cache already */
@@ -113,8 +116,8 @@ struct line_event {
 int line_submit(struct line *ln, const struct line_request *r, uint32_t *request, struct err *err);
 
 /* line_send_as_f32() - from now on rows travel between stages as floats, whatever config.wire says;
- * or again as that says. A batch then holds fewer of them: for measuring what config.wire changes.
- */
+ * or again as that says. A batch then holds fewer of them: for measuring what
+ * config.wire changes. */
 void line_send_as_f32(struct line *ln, bool as_f32);
 
 /* line_cancel() - end a request early; its LINE_EVENT_FINISHED still comes. Unknown or finished:
@@ -125,8 +128,8 @@ void line_cancel(struct line *ln, uint32_t request);
  * left. Errors end the line: ERR_RANK, ERR_STALL, ERR_NUMERIC, ERR_INTERRUPTED, ERR_PEER ... */
 int line_next(struct line *ln, struct line_event *ev, bool *none, struct err *err);
 
-/* What is known of each stage; strings live as long as the line. report is filled by line_stop().
- */
+/* What is known of each stage; strings live as long as the line. report is filled
+ * by line_stop(). */
 struct line_stage {
     int rank;
     const char *host;
@@ -148,21 +151,20 @@ uint32_t line_n_ctx(const struct line *ln);
 struct planner *line_planner(struct line *ln, const struct layer_range **ranges);
 
 struct line_counts {
-    uint64_t batches, rows, prompt_tokens,
-        tokens;             /* prompt_tokens: computed, and not for the second time */
+    uint64_t batches, rows;
+    uint64_t prompt_tokens; /* computed, and not for the second time */
     uint64_t cached_tokens; /* prompt tokens of finished requests that were in the cache already */
-    uint64_t preemptions; /* requests that had to leave the line for a while to make room for older
-                             ones */
+    uint64_t tokens;        /* of text */
+    uint64_t preemptions; /* requests that left the line for a while, to make room for older ones */
     uint64_t sent_bytes;  /* frames of BATCHes that left */
-    uint64_t home_bytes,
-        home_rows;        /* frames of RESULTs that came home, and the score rows they answered */
-    uint32_t blocks_used; /* KV blocks in use now, over all cache classes; 0 when nothing is left to
-                             do */
+    uint64_t home_bytes;  /* frames of RESULTs that came home */
+    uint64_t home_rows;   /* the score rows they answered */
+    uint32_t blocks_used; /* KV blocks in use now, of all cache classes; 0: nothing is left to do */
     uint32_t blocks_most[KV_CLASSES_MAX]; /* the most that were in use at once, of each class */
-    uint64_t overlapped; /* after line_stop(): forward passes beside which another stage worked on
-                            another batch */
-    uint64_t wall_ns,
-        idle_ns; /* since line_open() began, and how much of it no request was there */
+    /* After line_stop(): forward passes beside which another stage worked on another batch. */
+    uint64_t overlapped;
+    uint64_t wall_ns; /* since line_open() began */
+    uint64_t idle_ns; /* how much of it no request was there */
 };
 struct line_counts line_counts(const struct line *ln);
 
@@ -176,8 +178,9 @@ const struct journal *line_journal(const struct line *ln);
  * line, as those of line_next().
  *
  * line_read_speeds() - bytes_s [stages]: how fast each stage reads its weights with all its
- * threads, one stage at a time; 0.2 s each. The limit of its decoding. line_raw_hops() - what
- * link_raw_pingpong() says: us [stages + 1][n], hop i ends at stage i, the last one here. */
+ * threads, one stage at a time; 0.2 s each. The limit of its decoding.
+ * line_raw_hops() - what link_raw_pingpong() says: us [stages + 1][n], hop i ends at stage i, the
+ * last one here. */
 int line_read_speeds(struct line *ln, uint64_t *bytes_s, struct err *err);
 int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t rounds, double *us,
                   struct err *err);

@@ -7,8 +7,8 @@
 #include "coordinator/line/pipeline.h"
 #include "coordinator/line/scheduler.h"
 
-/* line_state_log() - the queue: requests by state, batches under way; and each request in the line.
- */
+/* line_state_log() - the queue: requests by state, batches under way; and each request in
+ * the line. */
 void line_state_log(struct scheduler *sc, const struct pipeline *p,
                     const struct line_counts *counts);
 

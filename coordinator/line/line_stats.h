@@ -39,16 +39,16 @@ struct line_stats {
     struct line_stats_stage *stages; /* [n_stages] */
     struct line_stats_hop *hops;     /* [n_stages + 1] */
     double bubble; /* of the stages' time without idle: the share spent waiting for input */
-    struct line_stats_cost prompt,
-        text;         /* batches of prompt rows alone, and those with rows that decode */
+    struct line_stats_cost prompt; /* batches of prompt rows alone */
+    struct line_stats_cost text;   /* batches with rows that decode */
     uint64_t missing; /* batches of the range without a whole record: not kept any more, or lost */
 };
 
 /* line_stats_read() - after line_stop() of a line with config.measure. first, last: the batches
  * that count (numbers as in line_counts().batches: a run that began when that was n, and ended when
  * it was m, is n + 1 .. m); 1 and UINT64_MAX for all, which then counts the stages' whole life
- * (REPORT) and not only what is in the records. Returns ERR_MEMORY. line_stats_free() in any case.
- */
+ * (REPORT) and not only what is in the records. Returns ERR_MEMORY. line_stats_free() in
+ * any case. */
 int line_stats_read(struct line_stats *out, const struct line *ln, uint64_t first, uint64_t last,
                     struct err *err);
 void line_stats_free(struct line_stats *s);

@@ -1,7 +1,7 @@
 /* overlap - did the stages work at the same time? Counted from when their forward passes ran.
  *
- * Stages of one host only: their clocks are the same. Station before: journal. Station after: line
- * (counts). */
+ * Stages of one host only: their clocks are the same.
+ * Station before: journal. Station after: line (counts). */
 #ifndef TANDEM_COORDINATOR_LINE_OVERLAP_H
 #define TANDEM_COORDINATOR_LINE_OVERLAP_H
 

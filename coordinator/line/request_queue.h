@@ -20,8 +20,8 @@ void request_queue_put(struct request_queue *q, struct sequence *s);
 /* request_queue_remove() - s must be in the queue. */
 void request_queue_remove(struct request_queue *q, struct sequence *s);
 
-/* request_queue_choose() - whose turn is it, of those that fit? NULL: nobody's. Stays in the queue.
- */
+/* request_queue_choose() - whose turn is it, of those that fit? NULL: nobody's. Stays in
+ * the queue. */
 struct sequence *request_queue_choose(const struct request_queue *q,
                                       bool (*fits)(const void *ctx, const struct sequence *s),
                                       const void *ctx);

@@ -1,8 +1,8 @@
 /* roster - who works in this line: what each worker said, when it was last heard of, and whether it
  * is well.
  *
- * The coordinator's end of the control channel. Stations: proto/link; line opens, asks and stops
- * through it. */
+ * The coordinator's end of the control channel.
+ * Stations: proto/link; line opens, asks and stops through it. */
 #ifndef TANDEM_COORDINATOR_LINE_ROSTER_H
 #define TANDEM_COORDINATOR_LINE_ROSTER_H
 

@@ -234,8 +234,8 @@ static void make_room(struct scheduler *sc)
 
 /* ---- what goes into a batch ---- */
 
-/* fits() - would a row more with this need and so many commands stay inside the limits of a frame?
- */
+/* fits() - would a row more with this need and so many commands stay inside the limits of
+ * a frame? */
 static bool fits(const struct scheduler *sc, const struct flight *f, const struct score_need *need,
                  uint32_t n_commands)
 {

@@ -5,8 +5,8 @@
  * as the others: stages that share cores would only read their weights more often. Whoever waits
  * comes in when its tokens fit (request_queue). When one in the line needs a block and none is
  * left, the youngest goes back to the queue; the oldest is never sent away, so it finishes, and so
- * does everybody in the end. Station before: line (submitted requests). Station after: pipeline
- * (sends the flight). */
+ * does everybody in the end.
+ * Station before: line (submitted requests). Station after: pipeline (sends the flight). */
 #ifndef TANDEM_COORDINATOR_LINE_SCHEDULER_H
 #define TANDEM_COORDINATOR_LINE_SCHEDULER_H
 

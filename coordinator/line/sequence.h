@@ -22,8 +22,8 @@ enum { SEQUENCE_NO_SLOT = UINT32_MAX };
 struct sequence_blocks {
     uint32_t *block; /* [capacity / 32 + 1] */
     uint32_t first, n, told;
-    uint32_t copy_from; /* where sequence.copies: held until the stages are told to copy it to the
-                           last block */
+    /* Where sequence.copies: held until the stages are told to copy it to the last block. */
+    uint32_t copy_from;
 };
 
 struct sequence {
@@ -67,8 +67,8 @@ int sequence_open(struct sequence **out, const struct line_request *r, uint32_t 
 void sequence_close(struct sequence *s); /* NULL is allowed; its blocks must have been given back */
 
 /* sequence_add_token() - the token that was chosen for position n_tokens. Returns what that means:
- * it goes on, or the token is an end token (not kept, see end_token), or it was the last that fits.
- */
+ * it goes on, or the token is an end token (not kept, see end_token), or it was the last
+ * that fits. */
 enum sequence_step { SEQUENCE_GOES_ON, SEQUENCE_ENDS, SEQUENCE_FULL };
 enum sequence_step sequence_add_token(struct sequence *s, int32_t token);
 

@@ -17,8 +17,7 @@
 struct weights_server;
 
 /* weights_server_open() - for the workers of l; file, l and codec outlive it, and l's
- * weights channel is its. ERR_MEMORY,
- * ERR_CAPACITY (a model of too many parts). */
+ * weights channel is its. ERR_MEMORY, ERR_CAPACITY (a model of too many parts). */
 int weights_server_open(struct weights_server **out, const struct gguf *file, struct link *l,
                         struct codec *codec, struct err *err);
 void weights_server_close(struct weights_server *s); /* NULL is allowed */

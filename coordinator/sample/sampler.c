@@ -4,7 +4,8 @@
  * its end, typical cuts both sides. A token's weight is exp(s/T - lse), its probability in the
  * whole row; where a filter has cut, the weights are measured against the mass of what is left.
  * Every sum runs in the order of the row, so a head that is long enough gives the same bits as the
- * whole row. Station before: line/pipeline (a score_head). Station after: text/detokenizer. */
+ * whole row.
+ * Station before: line/pipeline (a score_head). Station after: text/detokenizer. */
 #include "coordinator/sample/sampler.h"
 
 #include <math.h>
@@ -22,8 +23,8 @@ enum {
 
 /* Below this temperature s/T leaves double no digits to tell two tokens apart: it is greedy. */
 #define TEMPERATURE_MIN 1e-5f
-/* The mass asked for exceeds the random number by this, so that rounding cannot end the head first.
- */
+/* The mass asked for exceeds the random number by this, so that rounding cannot end the
+ * head first. */
 #define MASS_HAIR 1e-6
 
 /* What stands behind adjust[i] of the same index. */

@@ -28,13 +28,11 @@ struct sampling {
     float repeat_penalty;    /* 1: off; in [0.01, 100] */
     float frequency_penalty; /* 0: off; in [-100, 100] */
     float presence_penalty;  /* 0: off; in [-100, 100] */
-    uint32_t penalty_last_n; /* tokens of prompt and text that the penalties look at; default 64, at
-                                most 2^20 */
+    uint32_t penalty_last_n; /* tokens that the penalties look at; default 64, at most 2^20 */
     uint64_t seed;
-    uint32_t choice;    /* index of the choice within its request, 0 for the first */
-    uint32_t top_probs; /* report this many most probable tokens per step; 0: none */
-    const struct logit_bias
-        *bias; /* [n_bias], copied by sampler_open; the last of a token counts */
+    uint32_t choice;               /* index of the choice within its request, 0 for the first */
+    uint32_t top_probs;            /* report this many most probable tokens per step; 0: none */
+    const struct logit_bias *bias; /* [n_bias], copied by sampler_open; a token's last one counts */
     uint32_t n_bias;
 };
 
@@ -65,8 +63,8 @@ void sampler_need(struct sampler *sm, uint64_t position, struct score_need *need
  * Returns SAMPLER_MORE when the head proves too short: ask for the whole row (a need
  * with all limits off) and call again; otherwise an err_code: ERR_NONE with *token set, or
  * ERR_NUMERIC when a score or the lse is not finite (an adjusted -INFINITY is fine), or ERR_PEER
- * when the head is longer than the vocabulary or names a token outside it. No allocation.
- * Deterministic: same seed, choice, position and scores give the same token. */
+ * when the head is longer than the vocabulary or names a token outside it.
+ * No allocation. Deterministic: same seed, choice, position and scores give the same token. */
 enum { SAMPLER_MORE = -1 };
 int sampler_pick(struct sampler *sm, const struct score_head *head, uint64_t position,
                  int32_t *token, struct err *err);

@@ -36,16 +36,16 @@ struct merge_chain {
     size_t heap_n, heap_capacity;
 };
 
-/* The cost of merging text[0..left) with the `right` bytes that follow; false: they do not merge.
- */
+/* The cost of merging text[0..left) with the `right` bytes that follow; false: they do
+ * not merge. */
 typedef bool (*merge_cost_fn)(const void *context, const char *text, size_t left, size_t right,
                               double *cost);
 
 void merge_chain_clear(struct merge_chain *chain); /* keeps the memory for the next text */
 void merge_chain_free(struct merge_chain *chain);
 
-/* merge_chain_add() - append a symbol. All symbols of a chain lie in one text of less than 2 GiB.
- */
+/* merge_chain_add() - append a symbol. All symbols of a chain lie in one text of less than
+ * 2 GiB. */
 int merge_chain_add(struct merge_chain *chain, const char *text, size_t len, struct err *err);
 
 /* merge_chain_run() - merge until nothing merges. O(n log n) calls of cost. ERR_MEMORY. */

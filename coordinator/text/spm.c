@@ -2,8 +2,8 @@
  *
  * A space is written U+2581 inside the vocabulary. Characters merge into pieces, the highest score
  * first; what is then no piece is written byte by byte.
- * Station before: tokenizer (special tokens are already cut out). Station after: tokenizer (ids).
- */
+ * Station before: tokenizer (special tokens are already cut out).
+ * Station after: tokenizer (ids). */
 #include "coordinator/text/spm.h"
 
 #include "coordinator/text/utf8.h"

@@ -1,7 +1,7 @@
 /* spm - the "llama" tokenizer model: SentencePiece-style merges by score, byte fallback.
  *
- * Station before: tokenizer (special tokens are already cut out). Station after: tokenizer (ids).
- */
+ * Station before: tokenizer (special tokens are already cut out).
+ * Station after: tokenizer (ids). */
 #ifndef TANDEM_COORDINATOR_TEXT_SPM_H
 #define TANDEM_COORDINATOR_TEXT_SPM_H
 

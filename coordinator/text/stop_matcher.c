@@ -1,8 +1,8 @@
 /* stop_matcher - holds back text that may be the beginning of a stop string.
  *
  * Of several stop strings, the one that is complete first counts; so the outcome does not depend on
- * how the text is cut into pieces. Station before: detokenizer (text as it comes). Station after:
- * front/ (prints it). */
+ * how the text is cut into pieces.
+ * Station before: detokenizer (text as it comes). Station after: front/ (prints it). */
 #include "coordinator/text/stop_matcher.h"
 
 #include <stdint.h>
@@ -75,8 +75,8 @@ static bool find_stop(const struct stop_matcher *m, size_t *begin)
     return best_end != SIZE_MAX;
 }
 
-/* held_length() - the length of the longest end of the text that is the beginning of a stop string.
- */
+/* held_length() - the length of the longest end of the text that is the beginning of a
+ * stop string. */
 static size_t held_length(const struct stop_matcher *m)
 {
     size_t n = m->len < m->len_max ? m->len : m->len_max;

@@ -1,7 +1,8 @@
 /* vocab - the vocabulary that a model file carries: pieces, scores, kinds, merges, special ids.
  *
  * Everything is read once, here, and checked against each other; strings stay inside the file's
- * map. Station before: engine/gguf. Stations after: spm, bpe, tokenizer. */
+ * map.
+ * Station before: engine/gguf. Stations after: spm, bpe, tokenizer. */
 #include "coordinator/text/vocab.h"
 
 #include <math.h>

@@ -44,8 +44,8 @@ int vocab_open(struct vocab *v, const struct gguf *g, enum vocab_model model, bo
                struct err *err);
 void vocab_close(struct vocab *v);
 
-/* vocab_find() - the id of the token whose piece is exactly text[0..len), -1 where there is none.
- */
+/* vocab_find() - the id of the token whose piece is exactly text[0..len), -1 where there
+ * is none. */
 int32_t vocab_find(const struct vocab *v, const char *text, size_t len);
 
 /* vocab_find_merge() - the rank (0 is best) of merging text[0..left) with the `right` bytes that

@@ -1,6 +1,6 @@
 /* scheduler_rig - a scheduler by itself: no link, no stages. Flights land in order, at once or when
- * the caller likes, and every wanted row gets a token that follows from its sequence and position.
- */
+ * the caller likes, and every wanted row gets a token that follows from its sequence
+ * and position. */
 #ifndef TANDEM_TESTS_COORDINATOR_SCHEDULER_RIG_H
 #define TANDEM_TESTS_COORDINATOR_SCHEDULER_RIG_H
 

@@ -1,5 +1,5 @@
-/* test_front - the parts of the front ends that need no line: ids, files, safe printing, inspect.
- */
+/* test_front - the parts of the front ends that need no line: ids, files, safe
+ * printing, inspect. */
 #include "coordinator/front/front.h"
 #include "coordinator/front/input.h"
 #include "coordinator/front/output.h"

@@ -1,7 +1,7 @@
 /* vocab_fixture - small vocabularies for tests, written as GGUF files and opened from there.
  *
- * Used by test_tokenizer and test_detokenizer. A fixture is: fixture_begin(), keys, fixture_open().
- */
+ * Used by test_tokenizer and test_detokenizer. A fixture is: fixture_begin(),
+ * keys, fixture_open(). */
 #ifndef TANDEM_TESTS_COORDINATOR_VOCAB_FIXTURE_H
 #define TANDEM_TESTS_COORDINATOR_VOCAB_FIXTURE_H
 

@@ -3,8 +3,8 @@
  *   json_pick PATH      PATH is like "q8_0.greedy" or "long.greedy.3"; "" is the whole text
  *
  * A string comes out as its bytes, an array of scalars joined by commas, anything else as JSON.
- * Status 1 when the path is absent or the text is not JSON. Station before: tandem --json. Station
- * after: lib.sh. */
+ * Status 1 when the path is absent or the text is not JSON. Station before: tandem --json.
+ * Station after: lib.sh. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

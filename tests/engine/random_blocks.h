@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* block_set_scales() - the f16 scales of a block become half. An MXFP4 block has an exponent
- * instead, which becomes that of half; d of an IQ1_M block is spread over the tops of four words.
- */
+ * instead, which becomes that of half; d of an IQ1_M block is spread over the tops of
+ * four words. */
 static inline void block_set_scales(const struct format *f, uint8_t *block, uint16_t half)
 {
     static const struct {

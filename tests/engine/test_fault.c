@@ -1,5 +1,4 @@
-/* test_fault - a fault is read for the rank it is meant for, and done at its place alone.
- */
+/* test_fault - a fault is read for the rank it is meant for, and done at its place alone. */
 #include "engine/fault.h"
 #include "engine/log.h"
 

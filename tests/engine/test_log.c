@@ -1,5 +1,4 @@
-/* test_log - lines and JSON lines say who, where and what; a dump is asked for by a signal.
- */
+/* test_log - lines and JSON lines say who, where and what; a dump is asked for by a signal. */
 #include "engine/log.h"
 #include "engine/state_dump.h"
 

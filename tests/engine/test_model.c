@@ -1,5 +1,5 @@
-/* test_model - numbers and tensors of a model file are found, or what is wrong with them is named.
- */
+/* test_model - numbers and tensors of a model file are found, or what is wrong with them
+ * is named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -291,8 +291,8 @@ static void every_number_format_gives_the_same_bits_too(void **state)
     model_close(m);
 }
 
-/* Root mean square of what quantised activations change, against the same weights expanded to F32.
- */
+/* Root mean square of what quantised activations change, against the same weights expanded
+ * to F32. */
 static double activation_rms(const struct model *m, const json_t *prompt, uint32_t format,
                              enum isa isa)
 {

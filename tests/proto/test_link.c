@@ -149,8 +149,8 @@ static void meet(struct link *l)
     }
 }
 
-/* Once around the ring: who gets the token knows that the coordinator, and all before, are as far.
- */
+/* Once around the ring: who gets the token knows that the coordinator, and all before, are
+ * as far. */
 static void pass_token(struct link *l)
 {
     int from;
@@ -213,8 +213,8 @@ static void ring_case(struct link *l)
     EXPECT(after.received_bytes - before.received_bytes == bytes, "received bytes");
 }
 
-/* The last worker is slow: slots run out all the way back to the coordinator, and nothing is lost.
- */
+/* The last worker is slow: slots run out all the way back to the coordinator, and nothing
+ * is lost. */
 static void backpressure_case(struct link *l)
 {
     play_ring(l, 40, 3);
@@ -278,8 +278,8 @@ static void weights_case(struct link *l)
     link_close_weights(l);
 }
 
-/* Everybody talks to the coordinator and it to everybody, at the same time, in order for each pair.
- */
+/* Everybody talks to the coordinator and it to everybody, at the same time, in order for
+ * each pair. */
 static void control_case(struct link *l)
 {
     enum { N = 300 };

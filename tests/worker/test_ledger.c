@@ -247,8 +247,8 @@ struct delay {
 enum { COMPUTE, SEND, CONTROL, WAIT, COLUMNS };
 static const char *const column_names[COLUMNS] = {"compute", "send", "control", "wait"};
 
-/* What a stage booked for the median batch: one batch that a busy machine delays changes nothing.
- */
+/* What a stage booked for the median batch: one batch that a busy machine delays
+ * changes nothing. */
 struct medians {
     uint64_t ns[COLUMNS];
 };

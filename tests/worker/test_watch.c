@@ -1,6 +1,5 @@
 /* test_watch - a coordinator that is stopped or gone is named, one that only says nothing is left
- * alone.
- */
+ * alone. */
 #include "worker/watch.h"
 
 #include <setjmp.h>

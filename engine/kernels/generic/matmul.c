@@ -87,8 +87,8 @@ KERNEL_MATMUL(matmul_bf16_generic)
     matmul_float(w, 2, column_bf16, from, to, x, n_rows, y, y_stride);
 }
 
-/* Sum over one block of unsigned quants times int8 activations, for the 16 rows of a panel; exact.
- */
+/* Sum over one block of unsigned quants times int8 activations, for the 16 rows of a
+ * panel; exact. */
 typedef void block_sum_fn(const uint8_t *quants, const int8_t *x, int32_t sum[PANEL_ROWS]);
 
 static inline void block_sum_q8_0(const uint8_t *quants, const int8_t *x, int32_t sum[PANEL_ROWS])

@@ -2,8 +2,8 @@
  *
  *   y[r][o] = sum over k of W[o][k] * x[r][k]
  *
- * A block of 32 values is taken apart once for ROWS rows of activations. Station before: planes.
- * Next station: layer. */
+ * A block of 32 values is taken apart once for ROWS rows of activations.
+ * Station before: planes. Next station: layer. */
 #include "engine/kernels/generic/planes.h"
 
 #include <string.h>

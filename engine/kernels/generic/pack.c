@@ -2,8 +2,8 @@
  * panels.
  *
  * The layouts are those of kernels.h, the same for every instruction set. Rows that the last panel
- * lacks are zeros. Station before: weights. Stations after: the matmul kernels; embedding look-up
- * in layer. */
+ * lacks are zeros.
+ * Station before: weights. Stations after: the matmul kernels; embedding look-up in layer. */
 #include "engine/kernels/kernels.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
 /* planes - see planes.h: from the blocks of a file to panels of bit planes, and back.
  *
  * The file's bits are moved, never changed. They are read four values at a time, as a 32-bit word
- * that has one value in each byte. Station before: weights. Stations after: the products of
- * generic/matmul_planes.c and x86/planes_body.h; embedding look-up. */
+ * that has one value in each byte.
+ * Station before: weights. Stations after: the products of generic/matmul_planes.c and
+ * x86/planes_body.h; embedding look-up. */
 #include "engine/kernels/generic/planes.h"
 
 #include <string.h>

@@ -2,7 +2,8 @@
  * norm, rotate, add (rows_plain.h).
  *
  * Each function works on one row or block from its first value to its last, so the result cannot
- * depend on what else is in the batch. Station before and after: layer. */
+ * depend on what else is in the batch.
+ * Station before and after: layer. */
 #include "engine/kernels/generic/exp.h"
 #include "engine/kernels/kernels.h"
 

@@ -273,8 +273,8 @@ static void multiply_set(const struct float_product *m, const struct float_chunk
     }
 }
 
-/* multiply_rows() - as many panels at once as there is room for their results, in chunks along k.
- */
+/* multiply_rows() - as many panels at once as there is room for their results, in chunks
+ * along k. */
 static void multiply_rows(const struct float_product *m, size_t from, size_t to, const float *x)
 {
     uint16_t a[A_TILES * TILE_VALUES] __attribute__((aligned(64)));

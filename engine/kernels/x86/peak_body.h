@@ -1,6 +1,6 @@
 /* peak_body - what a core can multiply at best, written once for every vector width: products of
- * registers with registers, so many at once that none waits for another. Station before:
- * bench --kernels, which shows the products as a share of it. */
+ * registers with registers, so many at once that none waits for another.
+ * Station before: bench --kernels, which shows the products as a share of it. */
 #include "engine/kernels/kernels.h"
 
 /* As many as hide the latency of an instruction, and fit into the registers beside its operands. */
