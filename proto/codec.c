@@ -163,7 +163,7 @@ int codec_unpack(struct codec *c, const uint8_t *frame, size_t len, uint32_t n_v
     return kind->from_wire(c, wire, out, err);
 }
 
-/* ---- bounds ---- */
+/* ---- the bound of a head ---- */
 
 /* The longest forms: a varint of 32 bits takes 5 bytes, of 64 bits 10; a list costs a key of at
  * most 2 and a length of at most 5. The constant holds those of all fields. */
@@ -179,10 +179,4 @@ size_t codec_batch_head_bound(size_t n_rows, size_t n_commands, size_t n_wanted,
     size_t fetch = 8 + VARINT;
     return BOUND_FIXED + n_rows * row + n_commands * command + (n_wanted + n_fetches) * need +
            n_adjust * adjust + n_ids * VARINT + n_fetches * fetch;
-}
-
-size_t codec_result_head_bound(size_t n_heads, size_t n_pairs, size_t n_ids)
-{
-    size_t head = 8 + 2 * VARINT + 1;
-    return BOUND_FIXED + n_heads * head + n_pairs * (VARINT + FLOAT) + n_ids * FLOAT;
 }

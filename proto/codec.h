@@ -36,11 +36,9 @@ int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uin
 int codec_unpack(struct codec *c, const uint8_t *frame, size_t len, uint32_t n_vocab,
                  struct message *out, struct frame_view *view, struct err *err);
 
-/* Upper bounds of a packed head, to size frames by. They count what the arguments count, over the
- * whole batch: adjustments and ids of all needs (fetches included), pairs and id scores of all
- * heads. */
+/* codec_batch_head_bound() - bytes of a BATCH's packed head at most, so that a batch can be kept
+ * inside BATCH_HEAD_MAX: adjustments and ids are those of all needs, fetches included. */
 size_t codec_batch_head_bound(size_t n_rows, size_t n_commands, size_t n_wanted, size_t n_adjust,
                               size_t n_ids, size_t n_fetches);
-size_t codec_result_head_bound(size_t n_heads, size_t n_pairs, size_t n_ids);
 
 #endif

@@ -12,9 +12,15 @@
 
 enum {
     BATCH_HEAD_MAX = 1 << 20, /* bytes of a BATCH's head */
-    RESULT_PAIRS_BUDGET =
-        1 << 20,                 /* (id, score) pairs of a RESULT, unless one row alone has more */
-    RESULT_RAW_BUDGET = 1 << 22, /* floats of raw rows of a RESULT, likewise */
+    /* (id, score) pairs of a RESULT, unless one row alone has more; floats of its raw rows,
+     * likewise. */
+    RESULT_PAIRS_BUDGET = 1 << 20,
+    RESULT_RAW_BUDGET = 1 << 22,
+    /* Packed at most: what a RESULT has besides its heads, a head with its id scores (ten), and a
+     * pair. */
+    RESULT_FIXED_BYTES = 256,
+    RESULT_HEAD_BYTES = 64,
+    RESULT_PAIR_BYTES = 9,
 };
 
 /* frame_pairs_max() - pairs that one RESULT may carry: at least one whole row. */
@@ -51,10 +57,11 @@ static inline size_t frame_batch_bytes_max(uint32_t rows_max, uint32_t n_embd,
     return frame_total_bytes(BATCH_HEAD_MAX, all > one ? all : one);
 }
 
-/* frame_result_head_max() - per pair at most 5 + 4 bytes, per head at most 64, per asked id 4. */
+/* frame_result_head_max() - of a RESULT with so many heads. */
 static inline uint32_t frame_result_head_max(uint32_t heads_max, uint32_t n_vocab)
 {
-    return 256 + heads_max * 64 + frame_pairs_max(heads_max, n_vocab) * 9;
+    return RESULT_FIXED_BYTES + heads_max * RESULT_HEAD_BYTES +
+           frame_pairs_max(heads_max, n_vocab) * RESULT_PAIR_BYTES;
 }
 
 static inline size_t frame_result_bytes_max(uint32_t heads_max, uint32_t n_vocab)

@@ -2,13 +2,11 @@
 #include "coordinator/line/scheduler.h"
 
 #include "coordinator/line/request_queue.h"
+#include "proto/codec.h"
 #include "proto/frame_sizes.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The packed size of a batch's parts at most, to keep its head inside BATCH_HEAD_MAX. */
-enum { ROW_BYTES = 24, COMMAND_BYTES = 24, NEED_BYTES = 64, ADJUST_BYTES = 16, HEAD_SPARE = 4096 };
 
 struct scheduler {
     struct scheduler_config config;
@@ -234,8 +232,8 @@ static void make_room(struct scheduler *sc)
 
 /* ---- what goes into a batch ---- */
 
-/* fits() - would a row more with this need and so many commands stay inside the limits of
- * a frame? */
+/* fits() - would a row more with this need and so many commands stay inside the limits of a frame?
+ * A need of ours asks for the score of one id at most. */
 static bool fits(const struct scheduler *sc, const struct flight *f, const struct score_need *need,
                  uint32_t n_commands)
 {
@@ -247,10 +245,9 @@ static bool fits(const struct scheduler *sc, const struct flight *f, const struc
         n_raw += need->raw ? 1 : 0;
         if (f->n_wanted >= c->wanted_max) return false;
     }
-    size_t head = HEAD_SPARE + (size_t)(f->n_rows + 1) * ROW_BYTES +
-                  (size_t)(f->n_commands + n_commands) * COMMAND_BYTES +
-                  (size_t)(f->n_wanted + f->n_fetches + 1) * NEED_BYTES +
-                  (size_t)n_adjusts * ADJUST_BYTES;
+    const uint32_t n_wanted = f->n_wanted + 1;
+    const size_t head = codec_batch_head_bound(f->n_rows + 1, f->n_commands + n_commands, n_wanted,
+                                               n_adjusts, n_wanted + f->n_fetches, f->n_fetches);
     return head <= BATCH_HEAD_MAX && f->n_commands + n_commands <= commands_max(sc) &&
            n_pairs <= frame_pairs_max(c->wanted_max + c->credits, c->n_vocab) &&
            n_raw <= frame_raw_rows_max(c->wanted_max + c->credits, c->n_vocab);
