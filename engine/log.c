@@ -20,11 +20,6 @@ void log_set_level(enum log_level level)
     level_max = level;
 }
 
-enum log_level log_get_level(void)
-{
-    return level_max;
-}
-
 void log_set_json(int rank)
 {
     as_json = true;
@@ -42,11 +37,6 @@ void log_set_who(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(who, sizeof who, fmt, args);
     va_end(args);
-}
-
-const char *log_who(void)
-{
-    return who;
 }
 
 /* ---- JSON ---- */
@@ -87,7 +77,7 @@ static void find_place(const char *name, int *rank, char host[256])
 /* line_json() - NULL: no memory. */
 static char *line_json(enum log_level level, const char *name, const char *event, const char *text)
 {
-    static const char *const levels[] = {"info", "error", "warn", "info", "debug"};
+    static const char *const levels[] = {"info", "error", "warn", "info"};
     int rank;
     char host[256] = "", when[48];
     time_text(when, sizeof when);

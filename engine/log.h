@@ -12,21 +12,18 @@
 #include <stdbool.h>
 
 /* LOG_ASKED is for what the user asked for: never dropped. */
-enum log_level { LOG_ASKED, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+enum log_level { LOG_ASKED, LOG_ERROR, LOG_WARN, LOG_INFO };
 
 /* log_set_level() - lines above this level are dropped; process-wide, default LOG_WARN. */
 void log_set_level(enum log_level level);
-enum log_level log_get_level(void);
 
 /* log_set_json() - from now on JSON lines; rank: this process's, where WHO does not say.
  * Process-wide. */
 void log_set_json(int rank);
 bool log_is_json(void);
 
-/* log_set_who() - copies at most 95 bytes. Thread-local. log_who() is never NULL ("tandem" at
- * first). */
+/* log_set_who() - copies at most 95 bytes. Thread-local; "tandem" at first. */
 void log_set_who(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-const char *log_who(void);
 
 /* log_event() - one whole line, written with one write(2) so that ranks do not mix. event: one word
  * of what happened, for programs that read the lines. log_line(): its event is "note". */

@@ -138,8 +138,7 @@ FROM_WIRE(load)
 
 /* clang-format off */
 #define READY_NUMBERS(X)                                                                           \
-    X(weight_bytes) X(kv_bytes) X(buffer_bytes) X(load_ns) X(threads) X(embedding_digest)          \
-    X(rss_bytes)
+    X(weight_bytes) X(kv_bytes) X(buffer_bytes) X(load_ns) X(threads) X(rss_bytes)
 /* clang-format on */
 
 TO_WIRE(ready)

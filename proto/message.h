@@ -25,7 +25,6 @@
 #include "engine/batch.h"
 #include "proto/scores.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum message_type {
@@ -100,8 +99,6 @@ struct msg_ready {
     uint64_t weight_bytes, kv_bytes, buffer_bytes;
     uint64_t load_ns;
     uint32_t threads;
-    /* Of the packed token embedding, 0 where not held: stages that share it compare. */
-    uint64_t embedding_digest;
     uint64_t rss_bytes; /* resident in its process now; stages of one process say the same */
 };
 

@@ -57,7 +57,6 @@ static void read_stage(struct line_stats_stage *s, const struct line *ln, uint32
 {
     const struct journal *j = line_journal(ln);
     s->stage = line_stage_at(ln, stage);
-    s->clock_error_ns = clock_pair_error_ns(journal_find_clock_pair(j, stage));
     if (r.whole)
         take_report(s, &s->stage->report);
     else

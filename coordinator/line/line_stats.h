@@ -11,8 +11,7 @@ struct line_stats_stage {
     const struct line_stage *stage; /* rank, host, layers, threads, bytes */
     uint64_t batches, rows;
     uint64_t wall_ns, compute_ns, wait_ns, send_ns, control_ns, idle_ns, other_ns;
-    double occupancy;        /* compute / (wall - idle); 0 where it was never at work */
-    uint64_t clock_error_ns; /* of its clock beside the coordinator's, at most */
+    double occupancy; /* compute / (wall - idle); 0 where it was never at work */
 };
 
 /* The way from one station to the next: hop i ends at stage i, the last one at the coordinator

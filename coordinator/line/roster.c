@@ -448,7 +448,8 @@ int roster_await_probed(struct roster *r, uint32_t index, struct err *err)
     return ERR_NONE;
 }
 
-void roster_excuse(struct roster *r)
+/* excuse_all() - nobody was silent up to now: neither the workers nor this poll. */
+static void excuse_all(struct roster *r)
 {
     r->polled_ns = clock_now_ns();
     for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns = r->polled_ns;
@@ -465,7 +466,7 @@ static int ping_all(struct roster *r, const uint32_t *bytes, uint32_t n, uint32_
     const struct msg_probe probe = {.bytes = bytes, .n_bytes = n, .rounds = rounds};
     for (uint32_t i = 0; i < r->n_stages; i++) TRY(roster_probe(r, i, &probe, err));
     TRY(link_raw_pingpong(r->link, sizes, n, rounds, table, err));
-    roster_excuse(r);
+    excuse_all(r);
     for (uint32_t i = 0; i < r->n_stages; i++) TRY(roster_await_probed(r, i, err));
     return ERR_NONE;
 }

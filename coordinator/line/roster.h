@@ -80,12 +80,9 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
 int roster_read_clock(struct roster *r, uint32_t index, struct clock_reading *reading,
                       struct err *err);
 
-/* roster_probe() - PROBE to one worker; roster_await_probed() - poll until it has answered. Between
- * the two a worker may be silent, and so may the coordinator: roster_excuse() - nobody was silent
- * up to now. */
+/* roster_probe() - PROBE to one worker; roster_await_probed() - poll until it has answered. */
 int roster_probe(struct roster *r, uint32_t index, const struct msg_probe *probe, struct err *err);
 int roster_await_probed(struct roster *r, uint32_t index, struct err *err);
-void roster_excuse(struct roster *r);
 
 /* roster_raw_hops() - what link_raw_pingpong() says of those with a part in the line: us
  * [roster_size + 1][n], hop i ends at stage i, the last one at the coordinator. */

@@ -198,6 +198,26 @@ static void any_model(struct random_store *r, struct msg_model *m)
     }
 }
 
+static void any_hello(struct random_store *r, const uint64_t n[7], struct msg_hello *m)
+{
+    *m = (struct msg_hello){
+        .version = any_text(r, 0),
+        .host = any_text(r, 1),
+        .pid = (uint32_t)n[0],
+        .family = any_text(r, 2),
+        .model_digest = n[1],
+        .isa = below(r, ISA_COUNT),
+        .cpus = (uint32_t)n[2],
+        .cpus_online = (uint32_t)n[4],
+        .memory_bytes = n[3],
+        .cgroup_bytes = n[5],
+        .cgroup = any_text(r, 3),
+        .ulimit_bytes = n[6],
+        .ulimit = any_text(r, 4),
+        .wants_model = below(r, 2),
+    };
+}
+
 void random_message(struct random_store *r, enum message_type type, struct message *out)
 {
     *out = (struct message){.type = type};
@@ -205,22 +225,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
     for (int i = 0; i < 12; i++) n[i] = any_number(r);
     switch (type) {
     case MESSAGE_HELLO:
-        out->u.hello = (struct msg_hello){
-            .version = any_text(r, 0),
-            .host = any_text(r, 1),
-            .pid = (uint32_t)n[0],
-            .family = any_text(r, 2),
-            .model_digest = n[1],
-            .isa = below(r, ISA_COUNT),
-            .cpus = (uint32_t)n[2],
-            .cpus_online = (uint32_t)n[4],
-            .memory_bytes = n[3],
-            .cgroup_bytes = n[5],
-            .cgroup = any_text(r, 3),
-            .ulimit_bytes = n[6],
-            .ulimit = any_text(r, 4),
-            .wants_model = below(r, 2),
-        };
+        any_hello(r, n, &out->u.hello);
         break;
     case MESSAGE_WATCH:
         out->u.watch = (struct msg_watch){(uint32_t)n[0], any_text(r, 0)};
@@ -229,7 +234,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         any_load(r, &out->u.load);
         break;
     case MESSAGE_READY:
-        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4], n[5]};
+        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4]};
         break;
     case MESSAGE_HEARTBEAT:
         any_heartbeat(r, &out->u.heartbeat);
@@ -341,8 +346,7 @@ static bool same_ready(const struct msg_ready *a, const struct msg_ready *b)
 {
     return a->weight_bytes == b->weight_bytes && a->kv_bytes == b->kv_bytes &&
            a->buffer_bytes == b->buffer_bytes && a->load_ns == b->load_ns &&
-           a->threads == b->threads && a->embedding_digest == b->embedding_digest &&
-           a->rss_bytes == b->rss_bytes;
+           a->threads == b->threads && a->rss_bytes == b->rss_bytes;
 }
 
 static bool same_accounts(const struct msg_heartbeat *a, const struct msg_heartbeat *b)
