@@ -11,7 +11,6 @@
 
 #include "engine/err.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum fault_place {

@@ -6,8 +6,6 @@
 
 #include "proto/message.h"
 
-#include <stddef.h>
-
 /* beat_describe() - "in batch 12 at layer 3", "while waiting for a batch", "while loading (3 of 8
  * MB)" or "while measuring its speed"; for state 0 "before it was asked to load". Returns text. */
 enum { BEAT_TEXT_MAX = 96 };

@@ -5,7 +5,6 @@
 #ifndef TANDEM_PROTO_LINK_INTERNAL_H
 #define TANDEM_PROTO_LINK_INTERNAL_H
 
-#include "engine/clock.h"
 #include "proto/link.h"
 #include "proto/link_emulate.h"
 

@@ -8,7 +8,6 @@
  * Stations: link.c above; the same file in another rank on the other side. */
 #include "proto/link_internal.h"
 
-#include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <time.h>

@@ -11,7 +11,6 @@
 #include "engine/err.h"
 #include "engine/gguf.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

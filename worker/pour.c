@@ -5,7 +5,6 @@
 #include "worker/quantise.h"
 
 #include <omp.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 /* Values of a piece: a whole number of blocks of any format, small enough for a core's

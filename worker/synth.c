@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_BYTES = 80, KEY_BYTES = 128, TOKEN_UNUSED = 5, TOKEN_NORMAL = 1 };

@@ -7,7 +7,6 @@
 #ifndef TANDEM_WORKER_WATCH_H
 #define TANDEM_WORKER_WATCH_H
 
-#include "engine/clock.h"
 #include "engine/err.h"
 #include "engine/process_look.h"
 #include "proto/message.h"

@@ -16,8 +16,6 @@
 #include "engine/clock.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

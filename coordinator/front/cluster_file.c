@@ -4,7 +4,6 @@
 #include "coordinator/front/input.h"
 #include "engine/memory.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include "engine/quant_formats.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const struct tensor_row *row_of(const struct family *f, enum tensor_id id)
 {

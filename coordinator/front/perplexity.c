@@ -11,7 +11,6 @@
 #include "engine/fmath.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     WINDOW_DEFAULT = 512, /* positions of a window at most where --ctx says nothing */

@@ -8,7 +8,6 @@
 #include "coordinator/front/output.h"
 #include "coordinator/text/detokenizer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -8,8 +8,6 @@
 
 #include "proto/message.h"
 
-#include <stddef.h>
-
 enum { CPU_SHARE_TEXT_MAX = 256 };
 
 /* cpu_share_threads() - how many threads a worker gets: as many as the CPUs that it is bound to;

@@ -21,7 +21,6 @@
 #include "proto/wire_rows.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct line;

@@ -2,6 +2,7 @@
 #include "coordinator/line/pipeline.h"
 
 #include "engine/clock.h"
+#include "proto/codec.h"
 #include "proto/frame_sizes.h"
 
 #include <stdlib.h>

@@ -7,8 +7,6 @@
 
 #include "coordinator/line/flight.h"
 #include "coordinator/line/journal.h"
-#include "engine/clock.h"
-#include "proto/codec.h"
 
 struct pipeline;
 

@@ -1,6 +1,7 @@
 /* prefix_index - see prefix_index.h. */
 #include "coordinator/line/prefix_index.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

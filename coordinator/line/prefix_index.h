@@ -12,7 +12,6 @@
 #include "engine/batch.h"
 #include "engine/err.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { PREFIX_NONE = UINT32_MAX }; /* no node, or no block */

@@ -9,7 +9,6 @@
 #include "coordinator/text/utf8.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool is_printable(unsigned byte)
 {

@@ -7,7 +7,6 @@
 #include "coordinator/line/scheduler.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { RIG_VOCAB = 1000, RIG_CREDITS_MAX = 8, RIG_ROWS_MAX = 512 };
 

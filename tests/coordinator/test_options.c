@@ -2,7 +2,6 @@
  * words. */
 #include "coordinator/commands.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

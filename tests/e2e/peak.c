@@ -5,7 +5,6 @@
  *
  * Ends with the command's status, or 128 + signal. Station after: test_hostile.sh. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -402,6 +402,13 @@ static struct stage_config small_config(const struct model *m)
     };
 }
 
+/* clang-format off */
+#define ROWS(n, ...) .n_rows = n, .n_wanted = 1, .wanted = wanted, __VA_ARGS__
+#define TOKENS(...) .token = (int32_t[]){__VA_ARGS__}
+#define SEQS(...) .seq = (uint32_t[]){__VA_ARGS__}
+#define POSITIONS(...) .pos = (uint32_t[]){__VA_ARGS__}
+/* clang-format on */
+
 static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **state)
 {
     (void)state;
@@ -426,22 +433,6 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
                                .commands = &map};
     assert_int_equal(stage_forward(st, &good, NULL, want, &err), ERR_NONE);
 
-#define ROWS(n, ...) .n_rows = n, .n_wanted = 1, .wanted = wanted, __VA_ARGS__
-#define TOKENS(...)                                                                                \
-    .token = (int32_t[])                                                                           \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-#define SEQS(...)                                                                                  \
-    .seq = (uint32_t[])                                                                            \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-#define POSITIONS(...)                                                                             \
-    .pos = (uint32_t[])                                                                            \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
     const struct {
         struct batch b;
         const char *names;

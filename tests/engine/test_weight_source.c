@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "engine/gguf_parts.h"
 #include "engine/model.h"
 #include "engine/stage.h"
 #include "engine/weight_source.h"

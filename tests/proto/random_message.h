@@ -7,7 +7,6 @@
 #include "proto/message.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 enum {
     RANDOM_ROWS = 40,

@@ -11,14 +11,12 @@
 #include "worker/ledger.h"
 #include "worker/worker.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>

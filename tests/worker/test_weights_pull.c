@@ -12,7 +12,6 @@
 #include "tests/test_data.h"
 #include "worker/weights_pull.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
