@@ -12,6 +12,7 @@
  * The second table is the price of backing off: one-way latency of a small frame behind a pause,
  * between ends of one host, and what share of a core the receiver used while it waited. */
 #include "proto/link.h"
+#include "times.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -34,22 +35,9 @@ static void must(int rc)
     link_mpi_abort(1);
 }
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *x, size_t n)
 {
-    qsort(x, n, sizeof *x, compare);
+    times_sort(x, n);
     return x[n / 2];
 }
 

@@ -6,26 +6,13 @@
  * Without stages and link. First all prompts at once, then text; and then a KV pool that is too
  * small for it. */
 #include "../coordinator/scheduler_rig.h"
+#include "times.h"
 
 #include <stdio.h>
-#include <time.h>
 
 enum { PROMPT = 512, TEXT = 256, REQUESTS_PER_SEQUENCE = 4, TIMES_MAX = 1 << 20 };
 
 static double times_us[TIMES_MAX];
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void measure(const char *name, uint32_t n_stages, uint32_t n_seqs, uint32_t n_blocks)
 {
@@ -46,7 +33,7 @@ static void measure(const char *name, uint32_t n_stages, uint32_t n_seqs, uint32
         const uint64_t filled = r.n_batches > before ? r.n_batches - before : 1;
         times_us[n++] = (now_us() - begun) / (double)filled;
     }
-    qsort(times_us, n, sizeof *times_us, compare);
+    times_sort(times_us, n);
     printf("%-14s %3u sequences, %2u stages: %7.2f us a batch, median; %7.2f for 99 of 100; %7.2f "
            "at most; "
            "%.1f rows, %llu preemptions\n",

@@ -10,26 +10,13 @@
 
 #include <cmocka.h>
 
+#include "../splitmix.h"
 #include "coordinator/sample/sampler.h"
 #include "worker/score_select.h"
 
 enum { VOCAB_MAX = 2000, DRAWS = 100000 };
 
 static uint64_t random_state = 99;
-
-/* splitmix64 (Steele, Lea and Flood, 2014) */
-static double random_unit(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
-static double random_normal(void)
-{
-    return sqrt(-2 * log(random_unit() + 1e-300)) * cos(6.283185307 * random_unit());
-}
 
 /* The last stage of the line: a selector and the buffers of its answer. */
 struct stage {
@@ -271,7 +258,7 @@ enum { ROW_N = 397, ROWS = 6 };
 static void fill_rows(float z[ROWS][ROW_N])
 {
     for (int i = 0; i < ROW_N; i++) {
-        double x = random_normal();
+        double x = splitmix_normal(&random_state);
         z[0][i] = (float)(3 * x);        /* like a model's */
         z[1][i] = (float)(0.2 * x);      /* nearly flat */
         z[2][i] = (float)floor(2 * x);   /* ties */
@@ -533,14 +520,15 @@ static void penalties_and_bias_equal_a_naive_count_of_the_history(void **state)
         int32_t history[STEPS];
         for (uint32_t step = 0; step < STEPS; step++) {
             float z[N], want[N];
-            for (int i = 0; i < N; i++) z[i] = (float)random_normal();
+            for (int i = 0; i < N; i++) z[i] = (float)splitmix_normal(&random_state);
             naive_adjust(want, z, N, &set, history, step);
             struct score_need need;
             sampler_need(sm, step, &need);
             need = whole_of(&need);
             struct score_head head = answer(z, &need);
             for (uint32_t i = 0; i < N; i++) assert_true(head.scores[i] == want[head.ids[i]]);
-            history[step] = (int32_t)(random_unit() * random_unit() * N);
+            history[step] =
+                (int32_t)(splitmix_unit(&random_state) * splitmix_unit(&random_state) * N);
             sampler_accept(sm, history[step]);
         }
         sampler_close(sm);

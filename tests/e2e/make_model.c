@@ -8,7 +8,8 @@
  * weights zero and the file sparse, so that a model of gigabytes costs no disk. The tokenizer is
  * byte-level BPE with one merge; the last id ends a text. Station after: tandem, as any other model
  * file. The format: the GGUF specification, version 3. */
-#include <stdint.h>
+#include "../splitmix.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,15 +52,6 @@ static void give_up(const char *what, const char *arg)
 {
     fprintf(stderr, "make_model: %s %s\n", what, arg);
     exit(1);
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t random_next(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
 }
 
 static void put(const void *bytes, size_t n)
@@ -283,9 +275,10 @@ static uint64_t put_directory(void)
  * fraction bits; block scales put the block's values into ± 1/8 or a little more. */
 static void fill_unit(const struct tensor *t, uint8_t *unit)
 {
-    uint64_t r = random_next();
+    uint64_t r = splitmix_next(&random_state);
     uint32_t word;
-    for (uint64_t i = 0; i < t->format->bytes; i++) unit[i] = (uint8_t)(random_next() >> 56);
+    for (uint64_t i = 0; i < t->format->bytes; i++)
+        unit[i] = (uint8_t)(splitmix_next(&random_state) >> 56);
     switch (t->format->id) {
     case 0:
         word = (uint32_t)(r >> 41) | (t->is_scale ? 127u : 123u) << 23;

@@ -1,6 +1,6 @@
 # e2e: the whole program, as a user starts it. Each script gets the program and the folder of these two helpers.
 add_executable(make_model ${CMAKE_CURRENT_LIST_DIR}/make_model.c)
-target_link_libraries(make_model PRIVATE tandem_flags)
+target_link_libraries(make_model PRIVATE tandem_flags m)
 add_executable(json_pick ${CMAKE_CURRENT_LIST_DIR}/json_pick.c)
 target_link_libraries(json_pick PRIVATE tandem_flags PkgConfig::JANSSON)
 add_executable(schema_check ${CMAKE_CURRENT_LIST_DIR}/schema_check.c)

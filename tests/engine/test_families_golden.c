@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/engine/golden.h"
-#include "tests/engine/stage_line.h"
+#include "tests/engine/same_bits.h"
 #include "tests/test_data.h"
 
 static enum isa best_isa;
@@ -113,11 +113,6 @@ static void scores_and_greedy_text_match_the_goldens(void **state)
 
 /* ---- the bitwise promise ---- */
 
-static void make_prompt(int32_t *ids, uint32_t n, uint32_t n_vocab)
-{
-    for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + i * i / 5 + 3) % n_vocab);
-}
-
 static const struct line_way ways[] = {
     {.chunk = 1},
     {.chunk = 7, .threads = 2},
@@ -128,47 +123,11 @@ static const struct line_way ways[] = {
     {.stages = 4, .chunk = 7, .beside = true},
 };
 
-static void score_alone(const struct model *m, struct line_way way, const int32_t *ids, uint32_t n,
-                        float *out)
+static void check_ways(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
+                       const char *name)
 {
-    struct line l;
-    line_open(&l, m, way);
-    line_score(&l, ids, 0, n, out);
-    line_close(&l);
-}
-
-static const char *const kv_names[KV_FORMAT_COUNT] = {"f16", "f32", "q8_0"};
-
-static void assert_same_rows(const float *got, const float *want, uint32_t n, uint32_t n_vocab,
-                             const char *name, struct line_way way, size_t which)
-{
-    for (size_t i = 0; i < (size_t)n * n_vocab; i++)
-        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-            fail_msg("%s, %s, %s: way %zu differs first at row %zu: %.9g for %.9g", name,
-                     isa_name(way.isa), kv_names[way.kv], which, i / n_vocab, (double)got[i],
-                     (double)want[i]);
-}
-
-static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
-                          const char *name)
-{
-    int32_t ids[LINE_CTX];
-    size_t values = (size_t)n * m->hp.n_vocab;
-    float *want = line_take(values), *got = line_take(values);
-    make_prompt(ids, n, m->hp.n_vocab);
-    score_alone(m, (struct line_way){.isa = isa, .kv = kv}, ids, n, want);
-    for (size_t i = 0; i < values; i++) assert_true(isfinite(want[i]) != 0);
-    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
-        struct line_way way = ways[w];
-        if (way.stages > m->hp.n_layer) continue;
-        way.isa = isa;
-        way.kv = kv;
-        memset(got, 0, values * sizeof *got);
-        score_alone(m, way, ids, n, got);
-        assert_same_rows(got, want, n, m->hp.n_vocab, name, way, w);
-    }
-    free(got);
-    free(want);
+    const struct ways all = {{.isa = isa, .kv = kv}, ways, sizeof ways / sizeof *ways};
+    check_promise(m, &all, n, name);
 }
 
 static void every_way_through_the_line_gives_the_same_bits(void **state)
@@ -181,7 +140,7 @@ static void every_way_through_the_line_gives_the_same_bits(void **state)
         struct model *m = open_model(path);
         for (int isa = 0; isa <= (int)best_isa; isa++)
             for (int kv = 0; kv < KV_FORMAT_COUNT; kv++)
-                check_promise(m, (enum isa)isa, (enum kv_format)kv, 80, models[i]);
+                check_ways(m, (enum isa)isa, (enum kv_format)kv, 80, models[i]);
         model_close(m);
         checked++;
     }
@@ -196,7 +155,7 @@ static void windows_and_biases_hold_across_the_edge_of_a_tile(void **state)
         const char *path = find(names[i], "gguf");
         if (path == NULL) continue;
         struct model *m = open_model(path);
-        check_promise(m, best_isa, KV_F16, 300, names[i]);
+        check_ways(m, best_isa, KV_F16, 300, names[i]);
         model_close(m);
     }
 }
@@ -259,7 +218,7 @@ static void a_trimmed_sequence_goes_on_like_a_new_one(void **state)
         line_trim(&l, 1, KEPT / KV_BLOCK_POSITIONS);
         line_score(&l, other + KEPT, KEPT, REST, got);
         line_close(&l);
-        assert_same_rows(got, want + (size_t)KEPT * n_vocab, REST, n_vocab, models[i], way, 0);
+        assert_same_rows(got, want + (size_t)KEPT * n_vocab, REST, n_vocab, models[i]);
         free(got);
         free(want);
         model_close(m);

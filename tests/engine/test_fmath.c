@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "../splitmix.h"
 #include "engine/fmath.h"
 #include "engine/fmath_core.h"
 
@@ -15,18 +16,9 @@ enum { DRAWS = 200000 };
 
 static uint64_t random_state = 12345;
 
-/* splitmix64 (Steele, Lea and Flood, 2014) */
-static uint64_t random_bits(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static double random_between(double low, double high)
 {
-    return low + (high - low) * ((double)(random_bits() >> 11) * 0x1p-53);
+    return low + (high - low) * splitmix_unit(&random_state);
 }
 
 /* How many units in the last place of want lie between got and want. */

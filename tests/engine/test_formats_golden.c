@@ -10,74 +10,17 @@
 #include "engine/kernels/kernels.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/random_blocks.h"
-#include "tests/engine/stage_line.h"
+#include "tests/engine/recast.h"
+#include "tests/engine/same_bits.h"
 #include "tests/test_data.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 static enum isa best_isa;
 
 /* ---- a model with other matrices ---- */
 
-/* The tensors of a model, some of them replaced. Their data lies in a mapped file, as tensor data
- * must. */
-struct recast {
-    struct model model; /* shares everything but tensors with the original */
-    struct gguf_tensor *tensors;
-    uint8_t *map;
-    size_t bytes;
-};
-
-/* Gives a tensor new data and, perhaps, another number format; at most 4 bytes a value. */
-typedef void recast_fn(struct gguf_tensor *t, uint32_t format, uint8_t *data);
-
-static size_t values_of(const struct gguf_tensor *t)
-{
-    return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
-}
-
-static struct recast recast_new(const struct model *m, recast_fn *recast, uint32_t format)
-{
-    size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT;
-    struct recast r = {.model = *m, .tensors = calloc(slots, sizeof *r.tensors)};
-    const struct gguf_tensor **pointers = calloc(slots, sizeof *pointers);
-    assert_non_null(r.tensors);
-    assert_non_null(pointers);
-    r.model.tensors = pointers;
-    for (size_t i = 0; i < slots; i++)
-        if (m->tensors[i] != NULL) r.bytes += values_of(m->tensors[i]) * sizeof(float) + 64;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    assert_int_equal(ftruncate(fileno(file), (off_t)r.bytes), 0);
-    r.map = mmap(NULL, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
-    assert_ptr_not_equal(r.map, MAP_FAILED);
-    fclose(file);
-    uint8_t *at = r.map;
-    for (size_t i = 0; i < slots; i++) {
-        if (m->tensors[i] == NULL) continue;
-        struct gguf_tensor *t = &r.tensors[i];
-        *t = *m->tensors[i];
-        pointers[i] = t;
-        if (t->n_dims < 2) continue;
-        recast(t, format, at);
-        t->data = at;
-        t->bytes = format_row_bytes(format_find(t->format), values_of(t));
-        at += (t->bytes + 63) / 64 * 64;
-    }
-    return r;
-}
-
-static void recast_free(struct recast *r)
-{
-    munmap(r->map, r->bytes);
-    free(r->model.tensors);
-    free(r->tensors);
-}
-
 static void expand(struct gguf_tensor *t, uint32_t format, uint8_t *data)
 {
-    format_find(t->format)->decode(t->data, (float *)(void *)data, values_of(t));
+    format_find(t->format)->decode(t->data, (float *)(void *)data, recast_values(t));
     t->format = format;
 }
 
@@ -87,22 +30,13 @@ static void randomise(struct gguf_tensor *t, uint32_t format, uint8_t *data)
     static uint64_t state = 1;
     const struct format *f = format_find(format);
     t->format = format;
-    for (size_t i = 0; i < values_of(t); i += f->block_values, data += f->block_bytes) {
+    for (size_t i = 0; i < recast_values(t); i += f->block_values, data += f->block_bytes) {
         for (size_t j = 0; j < f->block_bytes; j++) {
             state = state * 6364136223846793005U + 1442695040888963407U;
             data[j] = (uint8_t)(state >> 40);
         }
         block_scale_to(f, data, 0.2F);
     }
-}
-
-static void score_alone(const struct model *m, struct line_way way, const int32_t *ids, uint32_t n,
-                        float *out)
-{
-    struct line l;
-    line_open(&l, m, way);
-    line_score(&l, ids, 0, n, out);
-    line_close(&l);
 }
 
 /* ---- accuracy ---- */
@@ -169,29 +103,6 @@ static const struct line_way ways[] = {
     {.stages = 2, .chunk = 5, .shuffled = true},
 };
 
-static void check_promise(const struct model *m, enum isa isa, const char *format)
-{
-    enum { ROWS = 16 };
-    size_t values = (size_t)ROWS * m->hp.n_vocab;
-    float *want = line_take(values), *got = line_take(values);
-    int32_t ids[ROWS];
-    for (uint32_t i = 0; i < ROWS; i++) ids[i] = (int32_t)((i * 37 + 3) % m->hp.n_vocab);
-    score_alone(m, (struct line_way){.isa = isa}, ids, ROWS, want);
-    for (size_t i = 0; i < values; i++) assert_true(isfinite(want[i]) != 0);
-    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        struct line_way way = ways[w];
-        way.isa = isa;
-        memset(got, 0, values * sizeof *got);
-        score_alone(m, way, ids, ROWS, got);
-        for (size_t i = 0; i < values; i++)
-            if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-                fail_msg("%s, %s: way %zu differs first at row %zu: %.9g for %.9g", format,
-                         isa_name(isa), w, i / m->hp.n_vocab, (double)got[i], (double)want[i]);
-    }
-    free(got);
-    free(want);
-}
-
 static void every_number_format_gives_the_same_bits_through_every_line(void **state)
 {
     (void)state;
@@ -205,8 +116,10 @@ static void every_number_format_gives_the_same_bits_through_every_line(void **st
         /* What is decoded on the way multiplies like F32, and takes its time. */
         bool everywhere = kernels_find_format(&table, id)->reads_q8;
         struct recast r = recast_new(m, randomise, id);
-        for (int isa = everywhere ? 0 : (int)best_isa; isa <= (int)best_isa; isa++)
-            check_promise(&r.model, (enum isa)isa, f->name);
+        for (int isa = everywhere ? 0 : (int)best_isa; isa <= (int)best_isa; isa++) {
+            const struct ways all = {{.isa = (enum isa)isa}, ways, sizeof ways / sizeof *ways};
+            check_promise(&r.model, &all, 16, f->name);
+        }
         recast_free(&r);
     }
     model_close(m);

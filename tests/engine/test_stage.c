@@ -10,7 +10,8 @@
 
 #include "engine/quant_formats.h"
 #include "tests/engine/golden.h"
-#include "tests/engine/stage_line.h"
+#include "tests/engine/recast.h"
+#include "tests/engine/same_bits.h"
 #include "tests/test_data.h"
 
 #include <math.h>
@@ -45,10 +46,7 @@ static void follow_quantised(const struct model *m, const json_t *record, struct
              n = read_ids(json_object_get(record, "prompt"), ids, LINE_CTX);
     uint32_t n_all = n + read_ids(json_object_get(record, "greedy"), ids + n, LINE_CTX - n);
     float *scores = line_take((size_t)n_all * n_vocab);
-    struct line l;
-    line_open(&l, m, way);
-    line_score(&l, ids, 0, n_all, scores);
-    line_close(&l);
+    score_alone(m, way, ids, n_all, scores);
     uint32_t seconds = 0;
     for (uint32_t i = n; i < n_all; i++) {
         const float *row = scores + (size_t)(i - 1) * n_vocab;
@@ -89,14 +87,6 @@ static void the_demo_models_continue_like_the_reference(void **state)
 
 /* ---- the same model in another number format ---- */
 
-/* A model whose matrices were replaced; the data lies in a mapped file, as tensor data does. */
-struct recast {
-    struct model model; /* shares everything but tensors with the original */
-    struct gguf_tensor *tensors;
-    uint8_t *map;
-    size_t bytes;
-};
-
 static void quantise_block(uint32_t format, const float *x, uint8_t *out)
 {
     float max = 0;
@@ -127,60 +117,27 @@ static void encode(uint32_t format, const float *x, size_t n, uint8_t *out)
     }
 }
 
-/* recast_new() - an F32 model with its matrices rounded to format, kept so or, with expand, as F32
- * again. */
-static struct recast recast_new(const struct model *m, uint32_t format, bool expand)
+/* Of an F32 model: the matrices rounded to format; or rounded, and expanded to F32 again. */
+static void round_to(struct gguf_tensor *t, uint32_t format, uint8_t *data)
 {
-    size_t slots = (1 + (size_t)m->hp.n_layer) * TENSOR_COUNT;
-    struct recast r = {.model = *m, .tensors = calloc(slots, sizeof *r.tensors)};
-    const struct gguf_tensor **pointers = calloc(slots, sizeof *pointers);
-    r.model.tensors = pointers;
-    for (size_t i = 0; i < slots; i++)
-        if (m->tensors[i] != NULL) r.bytes += m->tensors[i]->bytes + 64;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    assert_int_equal(ftruncate(fileno(file), (off_t)r.bytes), 0);
-    r.map = mmap(NULL, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
-    assert_ptr_not_equal(r.map, MAP_FAILED);
-    fclose(file);
-    uint8_t *at = r.map;
-    for (size_t i = 0; i < slots; i++) {
-        const struct gguf_tensor *t = m->tensors[i];
-        if (t == NULL) continue;
-        r.tensors[i] = *t;
-        pointers[i] = &r.tensors[i];
-        if (t->n_dims < 2 || t->format != FORMAT_F32) continue;
-        size_t n = t->shape[0] * t->shape[1];
-        r.tensors[i].data = at;
-        r.tensors[i].format = expand ? FORMAT_F32 : format;
-        r.tensors[i].bytes = format_row_bytes(format_find(r.tensors[i].format), n);
-        uint8_t *rounded = malloc(n * 4);
-        encode(format, (const float *)(const void *)t->data, n, rounded);
-        if (expand)
-            format_find(format)->decode(rounded, (float *)(void *)at, n);
-        else
-            memcpy(at, rounded, r.tensors[i].bytes);
-        free(rounded);
-        at += (r.tensors[i].bytes + 63) / 64 * 64;
-    }
-    return r;
+    assert_int_equal(t->format, FORMAT_F32);
+    encode(format, (const float *)(const void *)t->data, recast_values(t), data);
+    t->format = format;
 }
 
-static void recast_free(struct recast *r)
+static void round_through(struct gguf_tensor *t, uint32_t format, uint8_t *data)
 {
-    munmap(r->map, r->bytes);
-    free(r->model.tensors);
-    free(r->tensors);
+    uint8_t *rounded = malloc(recast_values(t) * sizeof(float));
+    assert_non_null(rounded);
+    round_to(t, format, rounded);
+    format_find(format)->decode(rounded, (float *)(void *)data, recast_values(t));
+    t->format = FORMAT_F32;
+    free(rounded);
 }
 
 /* ---- the bitwise promise ---- */
 
-static void make_prompt(int32_t *ids, uint32_t n, uint32_t n_vocab)
-{
-    for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + i * i / 5 + 3) % n_vocab);
-}
-
-static const struct line_way other_ways[] = {
+static const struct line_way ways[] = {
     {.chunk = 1},
     {.chunk = 7},
     {.chunk = 64, .threads = 2},
@@ -194,34 +151,11 @@ static const struct line_way other_ways[] = {
     {.chunk = 1, .threads = 3},
 };
 
-static void check_promise(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
-                          const char *what)
+static void check_ways(const struct model *m, enum isa isa, enum kv_format kv, uint32_t n,
+                       const char *name)
 {
-    int32_t ids[LINE_CTX];
-    make_prompt(ids, n, m->hp.n_vocab);
-    size_t values = (size_t)n * m->hp.n_vocab;
-    float *want = line_take(values), *got = line_take(values);
-    struct line l;
-    line_open(&l, m, (struct line_way){.isa = isa, .kv = kv});
-    line_score(&l, ids, 0, n, want);
-    line_close(&l);
-    for (size_t i = 0; i < values; i++) assert_true(isfinite(want[i]) != 0);
-    for (size_t w = 0; w < sizeof other_ways / sizeof *other_ways; w++) {
-        struct line_way way = other_ways[w];
-        if (way.stages > m->hp.n_layer) continue;
-        way.isa = isa;
-        way.kv = kv;
-        memset(got, 0, values * sizeof *got);
-        line_open(&l, m, way);
-        line_score(&l, ids, 0, n, got);
-        line_close(&l);
-        for (size_t i = 0; i < values; i++)
-            if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-                fail_msg("%s, %s: way %zu differs first at row %zu: %.9g for %.9g", what,
-                         isa_name(isa), w, i / m->hp.n_vocab, (double)got[i], (double)want[i]);
-    }
-    free(got);
-    free(want);
+    const struct ways all = {{.isa = isa, .kv = kv}, ways, sizeof ways / sizeof *ways};
+    check_promise(m, &all, n, name);
 }
 
 static void every_way_through_the_line_gives_the_same_bits(void **state)
@@ -235,7 +169,7 @@ static void every_way_through_the_line_gives_the_same_bits(void **state)
         struct model *m = open_model(path);
         for (int isa = 0; isa <= (int)best_isa; isa++)
             for (int kv = 0; kv < KV_FORMAT_COUNT; kv++)
-                check_promise(m, (enum isa)isa, (enum kv_format)kv, i == 0 ? 300 : 100, names[i]);
+                check_ways(m, (enum isa)isa, (enum kv_format)kv, i == 0 ? 300 : 100, names[i]);
         model_close(m);
     }
 }
@@ -282,10 +216,9 @@ static void every_number_format_gives_the_same_bits_too(void **state)
     SKIP_WITHOUT(path, "families-quantised/q-llama-F32.gguf");
     struct model *m = open_model(path);
     for (size_t f = 0; f < sizeof matrix_formats / sizeof *matrix_formats; f++) {
-        struct recast r = recast_new(m, matrix_formats[f], false);
+        struct recast r = recast_new(m, round_to, matrix_formats[f]);
         for (int isa = 0; isa <= (int)best_isa; isa++)
-            check_promise(&r.model, (enum isa)isa, KV_F16, 70,
-                          format_find(matrix_formats[f])->name);
+            check_ways(&r.model, (enum isa)isa, KV_F16, 70, format_find(matrix_formats[f])->name);
         recast_free(&r);
     }
     model_close(m);
@@ -301,11 +234,8 @@ static double activation_rms(const struct model *m, const json_t *prompt, uint32
     size_t values = (size_t)n * m->hp.n_vocab;
     float *scores[2] = {line_take(values), line_take(values)};
     for (int expand = 0; expand < 2; expand++) {
-        struct recast r = recast_new(m, format, expand != 0);
-        struct line l;
-        line_open(&l, &r.model, (struct line_way){.kv = KV_F32, .isa = isa});
-        line_score(&l, ids, 0, n, scores[expand]);
-        line_close(&l);
+        struct recast r = recast_new(m, expand ? round_through : round_to, format);
+        score_alone(&r.model, (struct line_way){.kv = KV_F32, .isa = isa}, ids, n, scores[expand]);
         recast_free(&r);
     }
     double sum = 0;
@@ -368,10 +298,7 @@ static void quantised_files_score_like_their_expanded_reference(void **state)
         double limit = 1.1 * row_rms(NULL, stock, want, n_vocab);
         float *scores = line_take((size_t)n * n_vocab);
         for (int isa = 0; isa <= (int)best_isa; isa++) {
-            struct line l;
-            line_open(&l, m, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa});
-            line_score(&l, ids, 0, n, scores);
-            line_close(&l);
+            score_alone(m, (struct line_way){.kv = KV_F32, .isa = (enum isa)isa}, ids, n, scores);
             double rms = row_rms(scores + (size_t)(n - 1) * n_vocab, NULL, want, n_vocab);
             print_message("%s %s: rms of the last row %.3g, limit %.3g\n", names[i],
                           isa_name((enum isa)isa), rms, limit);
@@ -402,6 +329,15 @@ static struct stage_config small_config(const struct model *m)
     };
 }
 
+static struct stage *open_small(const struct model *m)
+{
+    struct stage_config config = small_config(m);
+    struct stage *st;
+    struct err err;
+    if (stage_open(&st, &config, &err) != ERR_NONE) fail_msg("%s", err.text);
+    return st;
+}
+
 /* clang-format off */
 #define ROWS(n, ...) .n_rows = n, .n_wanted = 1, .wanted = wanted, __VA_ARGS__
 #define TOKENS(...) .token = (int32_t[]){__VA_ARGS__}
@@ -413,11 +349,9 @@ static void a_batch_that_breaks_its_rules_is_named_and_changes_nothing(void **st
 {
     (void)state;
     SKIP_WITHOUT(path, "families/llama.gguf");
-    struct model *m = open_model(path);
-    struct stage_config config = small_config(m);
-    struct stage *st;
     struct err err;
-    assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+    struct model *m = open_model(path);
+    struct stage *st = open_small(m);
     float *want = line_take(4 * (size_t)m->hp.n_vocab), *got = line_take(4 * (size_t)m->hp.n_vocab);
 
     static const struct kv_command map = {.op = KV_MAP, .seq = 0, .index = 0, .block = 2};
@@ -497,11 +431,9 @@ static void rows_of_a_sequence_may_not_be_torn_apart(void **state)
 {
     (void)state;
     SKIP_WITHOUT(path, "families/llama.gguf");
-    struct model *m = open_model(path);
-    struct stage_config config = small_config(m);
-    struct stage *st;
     struct err err;
-    assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+    struct model *m = open_model(path);
+    struct stage *st = open_small(m);
     static const uint8_t wanted[3] = {0, 1};
     float *got = line_take(m->hp.n_vocab);
     static const struct kv_command map_both[] = {{KV_MAP, 0, 0, 2, 0}, {KV_MAP, 1, 0, 1, 0}};
@@ -543,10 +475,7 @@ static void loading_maps_no_page_of_the_tensors(void **state)
     (void)state;
     SKIP_WITHOUT(path, "families-quantised/q-llama-F32.gguf");
     struct model *m = open_model(path);
-    struct stage_config config = small_config(m);
-    struct stage *st;
-    struct err err;
-    assert_int_equal(stage_open(&st, &config, &err), ERR_NONE);
+    struct stage *st = open_small(m);
     unsigned long kept = mapped_kilobytes(path), whole = gguf_file_bytes(m->file) / 1024;
     print_message("%lu of %lu kB of the file are still mapped in\n", kept, whole);
     assert_true(kept > 0 && kept < whole / 8);

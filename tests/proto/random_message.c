@@ -1,6 +1,7 @@
 /* random_message - see random_message.h. */
 #include "random_message.h"
 
+#include "../splitmix.h"
 #include "engine/err.h"
 #include "engine/isa.h"
 #include "proto/wire_rows.h"
@@ -9,13 +10,9 @@
 #include <stddef.h>
 #include <string.h>
 
-/* splitmix64 */
 uint64_t random_next(struct random_store *r)
 {
-    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return splitmix_next(&r->state);
 }
 
 static uint32_t below(struct random_store *r, uint32_t n)

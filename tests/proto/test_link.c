@@ -3,8 +3,6 @@
  * Every case is a small protocol of its own that all endpoints play, each in its thread or rank.
  * Without mpirun each case runs on lines of 2, 3 and 5 threads. A failed expectation ends the whole
  * job with status 1. */
-#include "proto/link.h"
-
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +14,9 @@
 
 #include <cmocka.h>
 
+#include "engine/clock.h"
+#include "link_ends.h"
+
 enum {
     DATA_MAX = 300001, /* beyond every eager limit, and not a multiple of anything */
     IN_SLOTS = 2,
@@ -23,32 +24,9 @@ enum {
     HEADER = 16, /* of a test's frame: u32 sender, u32 number, u64 length */
 };
 
-static struct link *mpi_line; /* of this rank; NULL without mpirun */
-static bool under_mpi;
-
-/* What is made of two endpoints in one process. */
-static void skip_under_mpi(void)
-{
-    if (!under_mpi) return;
-    print_message("skipped: it wants all ends in one process, and mpirun makes many\n");
-    skip();
-}
-
-#define EXPECT(condition, ...)                                                                     \
-    do {                                                                                           \
-        if (condition) break;                                                                      \
-        fprintf(stderr, "endpoint %d, line %d: %s: ", link_rank(l), __LINE__, #condition);         \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fputc('\n', stderr);                                                                       \
-        if (under_mpi) link_mpi_abort(1);                                                          \
-        _Exit(1);                                                                                  \
-    } while (0)
-
 static uint64_t now_us(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
+    return clock_now_ns() / 1000;
 }
 
 static void sleep_ms(unsigned ms)

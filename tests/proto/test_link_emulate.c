@@ -6,7 +6,6 @@
  * lateness is judged by the lower quartile of several frames, because the machine is shared and
  * others delay any thread. A measurement out of bounds is taken again, up to TRIES times; if a
  * plain sleep is as late then, the case is skipped. */
-#include "proto/link.h"
 #include "proto/link_emulate.h"
 
 #include <pthread.h>
@@ -21,33 +20,16 @@
 
 #include <cmocka.h>
 
+#include "engine/clock.h"
+#include "link_ends.h"
+
 enum { DATA_MAX = 131072, SLOTS = 6, TRIES = 12, FRAMES = 20 };
 
 /* Of the cases that run on both transports: 3 ms, and 125 bytes in a microsecond. */
 #define EMULATION "3ms,1gbit"
 static const double delay_us = 3000, bytes_in_us = 125;
 
-static struct link *mpi_line; /* of this rank; NULL without mpirun */
-static bool under_mpi;
 static bool undecided; /* the machine was too busy to tell */
-
-/* What is made of two endpoints in one process. */
-static void skip_under_mpi(void)
-{
-    if (!under_mpi) return;
-    print_message("skipped: it wants all ends in one process, and mpirun makes many\n");
-    skip();
-}
-
-#define EXPECT(condition, ...)                                                                     \
-    do {                                                                                           \
-        if (condition) break;                                                                      \
-        fprintf(stderr, "endpoint %d, line %d: %s: ", link_rank(l), __LINE__, #condition);         \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fputc('\n', stderr);                                                                       \
-        if (under_mpi) link_mpi_abort(1);                                                          \
-        _Exit(1);                                                                                  \
-    } while (0)
 
 /* ---- the text ---- */
 
@@ -175,13 +157,6 @@ struct timed {
     uint64_t number, sent_ns;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static double cpu_us(void)
 {
     struct rusage u;
@@ -203,7 +178,7 @@ static void send_one(struct link *l, enum link_channel channel, int to, uint64_t
     while ((frame = link_send_begin(l, channel, to, &capacity)) == NULL) link_wait(l, 1000);
     EXPECT(capacity >= len, "%zu bytes", capacity);
     if (channel == LINK_DATA) EXPECT(capacity == DATA_MAX, "%zu bytes", capacity);
-    struct timed t = {number, now_ns()};
+    struct timed t = {number, clock_now_ns()};
     memcpy(frame, &t, sizeof t);
     EXPECT(link_send(l, channel, to, len, &err) == ERR_NONE, "%s", err.text);
     link_made_progress(l);
@@ -217,14 +192,14 @@ static uint64_t receive_one(struct link *l, enum link_channel channel, uint64_t 
     const uint8_t *frame;
     size_t len;
     int from;
-    const uint64_t begin = now_ns();
+    const uint64_t begin = clock_now_ns();
     for (;;) {
         EXPECT(link_receive(l, channel, &from, &frame, &len, &err) == ERR_NONE, "%s", err.text);
         if (frame != NULL) break;
-        EXPECT(now_ns() - begin < 20000000000u, "no frame in 20 s");
+        EXPECT(clock_now_ns() - begin < 20000000000u, "no frame in 20 s");
         link_wait(l, 500000);
     }
-    uint64_t at = now_ns();
+    uint64_t at = clock_now_ns();
     EXPECT(len == want, "%zu bytes, want %zu", len, want);
     memcpy(t, frame, sizeof *t);
     EXPECT(t->number == number, "frame %llu, want %llu", (unsigned long long)t->number,
@@ -281,9 +256,9 @@ static bool sleeps_are_late(void)
     double took[FRAMES];
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     for (unsigned i = 0; i < FRAMES; i++) {
-        uint64_t begin = now_ns();
+        uint64_t begin = clock_now_ns();
         sleep_us(1000);
-        took[i] = (double)(now_ns() - begin) / 1000;
+        took[i] = (double)(clock_now_ns() - begin) / 1000;
     }
     return quartile(took, FRAMES) > 1000 + 50; /* 50: what the link leaves for waking up */
 }
@@ -303,8 +278,8 @@ static void until_good(struct link *l, bool (*try)(struct link *l))
 /* As a worker between two batches: what still leaves moves on. */
 static void pause_us(struct link *l, double us)
 {
-    const uint64_t end = now_ns() + (uint64_t)(us * 1000);
-    for (uint64_t now = now_ns(); now < end; now = now_ns())
+    const uint64_t end = clock_now_ns() + (uint64_t)(us * 1000);
+    for (uint64_t now = clock_now_ns(); now < end; now = clock_now_ns())
         link_wait(l, (uint32_t)((end - now) / 1000 + 1));
 }
 
@@ -391,7 +366,7 @@ static void time_late_look(struct link *l, unsigned away_us, double *wall_us, do
             continue;
         }
         sleep_us(away_us);
-        uint64_t begin = now_ns();
+        uint64_t begin = clock_now_ns();
         double before = cpu_us();
         wall[i] = (double)(receive_one(l, LINK_DATA, i, 64, &t) - begin) / 1000;
         used[i] = cpu_us() - before;

@@ -10,26 +10,13 @@
 
 #include <cmocka.h>
 
+#include "../splitmix.h"
 #include "engine/fmath.h"
 #include "worker/score_select.h"
 
 enum { VOCAB_MAX = 3000 };
 
 static uint64_t random_state = 7;
-
-/* splitmix64 (Steele, Lea and Flood, 2014) */
-static double random_unit(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
-static double random_normal(void)
-{
-    return sqrt(-2 * log(random_unit() + 1e-300)) * cos(6.283185307 * random_unit());
-}
 
 /* Shapes of rows that break orderings: ties, zeros of both signs, far outliers, tiny and large
  * spreads. */
@@ -38,7 +25,7 @@ enum shape { NORMAL, TIES, EQUAL, ZEROS, OUTLIERS, NARROW, WIDE, NEGATIVE, SHAPE
 static void fill_row(float *z, uint32_t n, enum shape shape)
 {
     for (uint32_t i = 0; i < n; i++) {
-        double x = random_normal() * 3;
+        double x = splitmix_normal(&random_state) * 3;
         switch (shape) {
         case TIES:
             x = floor(x);
@@ -205,9 +192,13 @@ static void adjustments_change_the_answer_and_never_the_row(void **state)
         memcpy(before, f.z, sizeof before);
         struct score_adjust adjust[64];
         uint32_t n_adjust = 0;
-        for (int32_t id = 0; id < 500 && n_adjust < 64; id += 1 + (int32_t)(random_unit() * 16)) {
-            float delta = random_unit() < 0.2 ? -HUGE_VALF : (float)random_normal();
-            adjust[n_adjust++] = (struct score_adjust){id, (float)(0.5 + random_unit()), delta};
+        for (int32_t id = 0; id < 500 && n_adjust < 64;
+             id += 1 + (int32_t)(splitmix_unit(&random_state) * 16)) {
+            float delta = splitmix_unit(&random_state) < 0.2
+                              ? -HUGE_VALF
+                              : (float)splitmix_normal(&random_state);
+            adjust[n_adjust++] =
+                (struct score_adjust){id, (float)(0.5 + splitmix_unit(&random_state)), delta};
         }
         int32_t wanted[] = {0, 499, 7, 7, adjust[3].id};
         struct score_need need = {.temperature = 0.8f,

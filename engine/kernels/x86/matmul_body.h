@@ -66,8 +66,8 @@ INLINE void tile_store(const struct tile *t, int rows, int panels, tile_acc acc)
     }
 }
 
-/* fetch_ahead() - the next bytes of a panel, where rows are so few that a product waits
- * for them. */
+/* fetch_ahead() - the next bytes of a panel, where rows are so few that a product waits for them.
+ */
 INLINE void fetch_ahead(const uint8_t *at, size_t n_bytes, int rows)
 {
     if (rows > FEW_ROWS) return;
