@@ -12,6 +12,7 @@
 #include "proto/link.h"
 #include "worker/kernel_bench.h"
 #include "worker/requantize.h"
+#include "worker/speed_probe.h"
 #include "worker/synth.h"
 #include "worker/worker.h"
 
@@ -246,7 +247,7 @@ static int run_coordinator(struct launch *l, const struct command *command,
                                          .synth = synth_write,
                                          .quantize = requantize_file,
                                          .bench_kernels = kernel_bench_run,
-                                         .measure = worker_measure};
+                                         .measure = speed_probe_products};
     int rc = command->run(s, &starter, &err);
     if (rc != ERR_NONE) log_error(&err);
     note_status(err_exit_status((enum err_code)rc));

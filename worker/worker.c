@@ -7,7 +7,6 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/model.h"
-#include "engine/speed.h"
 #include "engine/stage.h"
 #include "engine/state_dump.h"
 #include "proto/beat_text.h"
@@ -15,22 +14,17 @@
 #include "proto/stage_bytes.h"
 #include "worker/exec.h"
 #include "worker/ledger.h"
+#include "worker/remote_model.h"
+#include "worker/speed_probe.h"
 #include "worker/watch.h"
-#include "worker/weights_cache.h"
-#include "worker/weights_pull.h"
 
-#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    STOP_WAIT_MS = 5000,
-    PROBE_MS = 200,             /* for reading weights; at least one pass */
-    PROBE_BYTES_MAX = 1u << 30, /* of a pass: heartbeats wait for its end */
-};
+enum { STOP_WAIT_MS = 5000 };
 
 struct worker {
     struct link *link;
@@ -38,9 +32,7 @@ struct worker {
     struct codec *data;    /* batches and results */
     struct model *model;
     const struct worker_config *config;
-    struct weights_pull *pull;   /* NULL: the model's file is here */
-    struct weights_cache *cache; /* NULL: none */
-    bool holds_piece;            /* a frame of weights is at work */
+    struct remote_model *remote; /* NULL: the model's file is here */
     struct stage *stage;
     struct exec *exec;
     struct stage_sizes sizes; /* of what is around the stage */
@@ -52,12 +44,6 @@ struct worker {
     bool stopped;
     bool has_load; /* LOAD has come: */
     struct msg_load load;
-    bool has_remote; /* MODEL has come: */
-    struct remote_model {
-        uint64_t digest, stamp;
-        uint32_t n_parts;
-        uint64_t header_bytes[MESSAGE_PARTS_MAX], file_bytes[MESSAGE_PARTS_MAX];
-    } remote;
     struct msg_heartbeat beat;
     uint64_t beat_ns; /* when the last one was sent */
     uint64_t began_ns;
@@ -171,100 +157,17 @@ static int send_accounts(struct worker *w, struct err *err)
     return ERR_NONE;
 }
 
-/* read_speed() - the best of some passes over the weights: nothing makes a machine faster than it
- * is, and much makes it slower. */
-static uint64_t read_speed(struct worker *w)
-{
-    const uint64_t begin = clock_now_ns();
-    double best = 0;
-    uint64_t from, now = begin;
-    do {
-        from = now;
-        const uint64_t bytes = stage_stream(w->stage, PROBE_BYTES_MAX);
-        now = clock_now_ns();
-        const double speed = (double)bytes * 1e9 / (double)(now - from + 1);
-        if (speed > best) best = speed;
-        pulse(w);
-    } while (now - begin < (uint64_t)PROBE_MS * 1000000u);
-    return (uint64_t)best;
-}
-
-static int raw_pingpong(struct worker *w, const struct msg_probe *p, struct err *err)
-{
-    const size_t n = p->n_bytes;
-    size_t *bytes = calloc(n, sizeof *bytes);
-    double *us = calloc(n * (size_t)link_size(w->link), sizeof *us);
-    int rc = ERR_NONE;
-    if (bytes == NULL || us == NULL)
-        rc = err_set(err, ERR_MEMORY, "no memory to measure %zu sizes of messages", n);
-    for (size_t i = 0; rc == ERR_NONE && i < n; i++) bytes[i] = p->bytes[i];
-    if (rc == ERR_NONE) rc = link_raw_pingpong(w->link, bytes, n, p->rounds, us, err);
-    free(bytes);
-    free(us);
-    return rc;
-}
-
-/* probe_bytes() - a quarter at most of the memory that may be taken. */
-static uint64_t probe_bytes(uint64_t wanted, uint32_t threads)
-{
-    struct memory_limits limits;
-    const char *name;
-    memory_read_limits(&limits, threads, "");
-    const uint64_t most = memory_smallest(&limits, &name) / 4;
-    return wanted < most ? wanted : most;
-}
-
-int worker_measure(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
-                   struct err *err)
-{
-    enum isa isa;
-    TRY(isa_detect(&isa, err));
-    return speed_measure(out, format, isa, threads, probe_bytes(bytes, threads), NULL, NULL, err);
-}
-
-static int product_speed(struct worker *w, const struct msg_probe *p, struct msg_probed *out,
-                         struct err *err)
-{
-    struct plan_speed speed;
-    enum isa isa;
-    TRY(isa_detect(&isa, err));
-    CHECK(p->isa <= (uint32_t)isa, err, ERR_PEER,
-          "asked to measure kernels that its CPU does not have");
-    TRY(speed_measure(&speed, p->format, (enum isa)p->isa, p->threads,
-                      probe_bytes(p->weight_bytes, p->threads), pulse_while_delayed, w, err));
-    memory_forget_peak(); /* What a line needs is what its stages hold. */
-    out->read_bytes_s = (uint64_t)speed.read_bytes_s;
-    out->ops_s = (uint64_t)speed.ops_s;
-    return ERR_NONE;
-}
-
 static int answer_probe(struct worker *w, const struct msg_probe *p, struct err *err)
 {
-    CHECK(w->stage != NULL || p->n_bytes > 0 || p->threads > 0, err, ERR_PEER,
-          "asked how fast it reads its weights before it was asked to load");
     struct message m = {.type = MESSAGE_PROBED};
+    const struct speed_probe probe = {w->link, w->stage, pulse_while_delayed, w};
     const uint32_t state = w->beat.state;
     TRY(send_accounts(w, err));
     w->beat.state = WORKER_MEASURING;
     TRY(fault_act(&w->fault, FAULT_MEASURE, pulse_while_delayed, w, err));
-    if (p->n_bytes > 0)
-        TRY(raw_pingpong(w, p, err));
-    else if (p->threads > 0)
-        TRY(product_speed(w, p, &m.u.probed, err));
-    else
-        m.u.probed.read_bytes_s = read_speed(w);
+    TRY(speed_probe_answer(&probe, p, &m.u.probed, err));
     w->beat.state = state;
     return send_control(w, &m, err);
-}
-
-static void note_remote(struct worker *w, const struct msg_model *m)
-{
-    w->has_remote = true;
-    w->remote.digest = m->digest;
-    w->remote.stamp = m->stamp;
-    w->remote.n_parts = m->n_parts;
-    memcpy(w->remote.header_bytes, m->header_bytes, m->n_parts * sizeof *m->header_bytes);
-    memcpy(w->remote.file_bytes, m->file_bytes, m->n_parts * sizeof *m->file_bytes);
 }
 
 /* obey_control() - WATCH, MODEL (once, where the file is not here), LOAD (once), CLOCK, PROBE or
@@ -281,8 +184,8 @@ static int obey_control(struct worker *w, const struct message *m, struct err *e
     } else if (m->type == MESSAGE_LOAD && !w->has_load) {
         w->load = m->u.load;
         w->has_load = true;
-    } else if (m->type == MESSAGE_MODEL && w->pull != NULL && !w->has_remote) {
-        note_remote(w, &m->u.model);
+    } else if (m->type == MESSAGE_MODEL && w->remote != NULL && !remote_model_is_known(w->remote)) {
+        remote_model_note(w->remote, &m->u.model);
     } else {
         return err_set(err, ERR_PEER, "the coordinator sent message type %d at the wrong time",
                        (int)m->type);
@@ -318,116 +221,20 @@ static int await_control(struct worker *w, struct err *err)
     return ERR_NONE;
 }
 
-/* ---- a model whose file is elsewhere ---- */
+/* ---- the model ---- */
 
-static int ask_for_weights(void *ctx, const struct msg_pull *pull, struct err *err)
+static int send_for_remote(void *ctx, const struct message *m, struct err *err)
 {
-    return send_control(ctx, &(struct message){.type = MESSAGE_PULL, .u.pull = *pull}, err);
+    return send_control(ctx, m, err);
 }
 
-/* take_piece() - one, where there is one; its frame is held until the next. */
-static int take_piece(struct worker *w, struct err *err)
-{
-    int from;
-    const uint8_t *frame;
-    size_t len;
-    struct message m;
-    struct frame_view view;
-    if (w->holds_piece) link_receive_done(w->link, LINK_WEIGHTS);
-    w->holds_piece = false;
-    TRY(link_receive(w->link, LINK_WEIGHTS, &from, &frame, &len, err));
-    if (frame == NULL) return ERR_NONE;
-    w->holds_piece = true;
-    link_made_progress(w->link);
-    TRY(codec_unpack(w->control, frame, len, 0, &m, &view, err));
-    CHECK(m.type == MESSAGE_PIECE, err, ERR_PEER,
-          "message type %d came where weights come, want a piece of them", (int)m.type);
-    return weights_pull_take(w->pull, &m.u.piece, err);
-}
-
-static int await_weights(void *ctx, struct err *err)
+static int look_for_remote(void *ctx, struct err *err)
 {
     struct worker *w = ctx;
-    TRY(take_piece(w, err));
     TRY(take_control(w, err));
     CHECK(!w->stopped, err, ERR_INTERRUPTED, "told to stop");
     pulse(w);
-    if (!w->holds_piece) link_wait(w->link, HEARTBEAT_MS * 1000);
     return ERR_NONE;
-}
-
-/* choose_source() - of tensors that are not here: the coordinator, behind a cache where one is
- * wanted. */
-static int choose_source(struct worker *w, const struct msg_load *load,
-                         struct weight_source *source, struct err *err)
-{
-    *source = weights_pull_source(w->pull);
-    if (w->pull == NULL || w->config->cache == NULL) return ERR_NONE;
-    const struct weights_cache_config config = {.folder = w->config->cache,
-                                                .limit_bytes = w->config->cache_bytes,
-                                                .digest = w->remote.digest,
-                                                .stamp = w->remote.stamp,
-                                                .first = load->layer_first,
-                                                .end = load->layer_end,
-                                                .from = *source};
-    TRY(weights_cache_open(&w->cache, &config, err));
-    *source = weights_cache_source(w->cache);
-    return ERR_NONE;
-}
-
-/* end_pulling() - all weights are here, or never will be. */
-static void end_pulling(struct worker *w)
-{
-    if (w->holds_piece) link_receive_done(w->link, LINK_WEIGHTS);
-    w->holds_piece = false;
-    link_close_weights(w->link);
-    weights_cache_close(w->cache);
-    w->cache = NULL;
-}
-
-/* pull_headers() - of all parts, one behind the other. */
-static int pull_headers(struct worker *w, uint8_t *bytes, struct err *err)
-{
-    const struct weight_source source = weights_pull_source(w->pull);
-    const struct remote_model *r = &w->remote;
-    for (uint32_t i = 0; i < r->n_parts; i++) {
-        const struct weight_extent header = {.part = i, .bytes = r->header_bytes[i]};
-        TRY(source.begin(source.ctx, &header, 1, err));
-        TRY(source.read(source.ctx, bytes, r->header_bytes[i], err));
-        bytes += r->header_bytes[i];
-    }
-    return ERR_NONE;
-}
-
-static int open_pulled(struct worker *w, uint8_t *bytes, struct err *err)
-{
-    const struct remote_model *r = &w->remote;
-    struct gguf_header headers[MESSAGE_PARTS_MAX];
-    TRY(pull_headers(w, bytes, err));
-    for (uint32_t i = 0; i < r->n_parts; i++) {
-        headers[i] = (struct gguf_header){bytes, r->header_bytes[i], r->file_bytes[i], 0};
-        bytes += r->header_bytes[i];
-    }
-    TRY(model_open_headers(&w->model, w->config->model_path, headers, r->n_parts, err));
-    CHECK(w->model->digest == r->digest, err, ERR_DISAGREE,
-          "the model's header has digest %016" PRIx64 " here and %016" PRIx64
-          " at the coordinator: it was damaged on the way, or its file changed",
-          w->model->digest, r->digest);
-    return ERR_NONE;
-}
-
-/* open_remote() - the model's metadata, from the coordinator. */
-static int open_remote(struct worker *w, struct err *err)
-{
-    while (!w->has_remote && !w->stopped) TRY(await_control(w, err));
-    if (w->stopped) return ERR_NONE;
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < w->remote.n_parts; i++) total += w->remote.header_bytes[i];
-    uint8_t *bytes = malloc(total);
-    CHECK(bytes != NULL, err, ERR_MEMORY, "no memory for a header of %" PRIu64 " bytes", total);
-    int rc = open_pulled(w, bytes, err);
-    free(bytes);
-    return rc;
 }
 
 /* open_model() - here, or not yet: then HELLO asks for it. */
@@ -438,9 +245,16 @@ static int open_model(struct worker *w, struct err *err)
         int rc = model_open(&w->model, config->model_path, err);
         if (rc != ERR_ABSENT || config->weights == WEIGHTS_LOCAL) return rc;
     }
-    const struct weights_port port = {ask_for_weights, await_weights, w};
-    TRY(weights_pull_open(&w->pull, &port, err));
-    return link_open_weights(w->link, err);
+    const struct remote_port port = {w->link, w->control, send_for_remote, look_for_remote, w};
+    return remote_model_open(&w->remote, &port, err);
+}
+
+/* read_remote() - the model's metadata, once the coordinator has said what it has. */
+static int read_remote(struct worker *w, struct err *err)
+{
+    while (!remote_model_is_known(w->remote) && !w->stopped) TRY(await_control(w, err));
+    if (w->stopped) return ERR_NONE;
+    return remote_model_read(w->remote, w->config->model_path, &w->model, err);
 }
 
 /* ---- hello, load ---- */
@@ -488,7 +302,7 @@ static int say_hello(struct worker *w, struct err *err)
                                     .family = w->model != NULL ? w->model->family->name : "",
                                     .model_digest = w->model != NULL ? w->model->digest : 0,
                                     .isa = isa,
-                                    .wants_model = w->pull != NULL}};
+                                    .wants_model = w->remote != NULL}};
     count_cpus(&m.u.hello);
     tell_memory(&m.u.hello, &limits);
     return send_control(w, &m, err);
@@ -541,11 +355,14 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
     log_set_who("worker %d @%s, layers %u..%u", link_rank(w->link), w->host, load->layer_first,
                 load->layer_end - 1);
     TRY(fault_act(&w->fault, FAULT_LOAD, pulse_while_delayed, w, err));
+    const struct layer_range range = {load->layer_first, load->layer_end};
     struct weight_source source;
-    TRY(choose_source(w, load, &source, err));
+    if (w->remote != NULL)
+        TRY(remote_model_source(w->remote, range, w->config->cache, w->config->cache_bytes, &source,
+                                err));
     struct stage_config config = {
         .model = w->model,
-        .range = {load->layer_first, load->layer_end},
+        .range = range,
         .limits = {.n_ctx = load->n_ctx,
                    .n_seqs = load->n_seqs,
                    .rows_max = load->rows_max,
@@ -554,7 +371,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
                    .kv = (enum kv_format)load->kv_format},
         .isa = (enum isa)load->isa,
         .matmul = (enum matmul_choice)load->matmul,
-        .source = w->pull != NULL ? &source : NULL,
+        .source = w->remote != NULL ? &source : NULL,
         .threads = load->threads,
         .progress = on_progress,
         .progress_ctx = w,
@@ -562,7 +379,7 @@ static int open_share(struct worker *w, const struct msg_load *load, struct err 
     };
     memcpy(config.limits.n_blocks, load->n_blocks, sizeof load->n_blocks);
     TRY(stage_open(&w->stage, &config, err));
-    end_pulling(w);
+    remote_model_end(w->remote);
     TRY(open_data(w, load, err));
     struct exec_config exec = {.stage = w->stage,
                                .codec = w->data,
@@ -725,7 +542,7 @@ static int serve(struct worker *w, struct err *err)
     if (w->config->model_path != NULL) TRY(open_model(w, err));
     w->beat.state = WORKER_LOADING;
     TRY(say_hello(w, err));
-    if (w->pull != NULL) TRY(open_remote(w, err));
+    if (w->remote != NULL) TRY(read_remote(w, err));
     while (!w->has_load && !w->stopped) TRY(await_control(w, err));
     if (w->stopped) return ERR_NONE;
     TRY(check_load(w, &w->load, err));
@@ -777,11 +594,11 @@ int worker_run(struct link *l, const struct worker_config *config, struct err *e
 
     int rc = serve(w, err);
     if (rc != ERR_NONE && !w->stopped) report_error(w, err);
-    end_pulling(w);
+    remote_model_end(w->remote);
     drain(w);
     exec_close(w->exec);
     stage_close(w->stage);
-    weights_pull_close(w->pull);
+    remote_model_close(w->remote);
     model_close(w->model);
     codec_close(w->data);
     codec_close(w->control);

@@ -6,7 +6,6 @@
 #define TANDEM_WORKER_WORKER_H
 
 #include "engine/err.h"
-#include "engine/plan_work.h"
 #include "proto/link.h"
 
 #include <stdint.h>
@@ -30,11 +29,5 @@ struct worker_config {
  * Returns ERR_NONE after an orderly stop. An error of its own has then been reported to the
  * coordinator, which prints it: the caller prints nothing. */
 int worker_run(struct link *l, const struct worker_config *config, struct err *err);
-
-/* worker_measure() - how fast products with weights of a number format would be on a rank of so
- * many threads here: speed_measure() with the best kernels, and a quarter of the free memory at
- * most. */
-int worker_measure(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
-                   struct err *err);
 
 #endif
