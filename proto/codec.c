@@ -25,13 +25,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw rows are little-e
 
 /* ---- memory ---- */
 
-int codec_open(struct codec **out, size_t head_max, struct err *err)
+int codec_open(struct codec **out, size_t head_max, uint32_t n_vocab, struct err *err)
 {
     CHECK(head_max <= INT_MAX, err, ERR_CAPACITY,
           "a message head of %zu bytes, at most %d can travel", head_max, INT_MAX);
     struct codec *c = calloc(1, sizeof *c);
     CHECK(c != NULL, err, ERR_MEMORY, "no memory for a codec");
     c->head_max = head_max;
+    c->n_vocab = n_vocab;
     c->out.size = CODEC_ARENA_FIXED + CODEC_ARRAY_GROWTH * head_max;
     c->in.size = CODEC_ARENA_FIXED + (CODEC_ARRAY_GROWTH + CODEC_STRUCT_GROWTH) * head_max;
     c->out.base = malloc(c->out.size);
@@ -86,14 +87,14 @@ static uint64_t count_raw_bytes(const struct msg_result *r, uint32_t n_vocab)
     return rows * n_vocab * sizeof(float);
 }
 
-int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uint32_t n_vocab,
-               uint8_t *frame, size_t capacity, size_t *len, struct err *err)
+int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uint8_t *frame,
+               size_t capacity, size_t *len, struct err *err)
 {
     BUG_IF(m->type < MESSAGE_HELLO || m->type > MESSAGE_RESULT, "a message of an unknown type");
     BUG_IF((uintptr_t)frame % FRAME_ALIGN != 0, "a frame that is not aligned");
     const struct kind *kind = &kinds[m->type];
     BUG_IF(row_bytes > 0 && !kind->has_rows, "rows behind a message that has none");
-    if (m->type == MESSAGE_RESULT) row_bytes = count_raw_bytes(&m->u.result, n_vocab);
+    if (m->type == MESSAGE_RESULT) row_bytes = count_raw_bytes(&m->u.result, c->n_vocab);
     if (m->type == MESSAGE_PIECE) row_bytes = m->u.piece.n_bytes;
 
     arena_reset(&c->out);
@@ -111,7 +112,7 @@ int codec_pack(struct codec *c, const struct message *m, uint64_t row_bytes, uin
     protobuf_c_message_pack(wire, frame + FRAME_HEADER_BYTES);
     frame_write_header(frame, m->type, (uint32_t)head_bytes, row_bytes);
     if (m->type == MESSAGE_RESULT && row_bytes > 0)
-        copy_raw_rows(&m->u.result, n_vocab, frame_rows(frame, (uint32_t)head_bytes));
+        copy_raw_rows(&m->u.result, c->n_vocab, frame_rows(frame, (uint32_t)head_bytes));
     if (m->type == MESSAGE_PIECE)
         memcpy(frame_rows(frame, (uint32_t)head_bytes), m->u.piece.bytes, row_bytes);
     *len = frame_total_bytes((uint32_t)head_bytes, row_bytes);
@@ -138,8 +139,8 @@ static uint32_t known_fields(const ProtobufCMessageDescriptor *form)
     return known;
 }
 
-int codec_unpack(struct codec *c, const uint8_t *frame, size_t len, uint32_t n_vocab,
-                 struct message *out, struct frame_view *view, struct err *err)
+int codec_unpack(struct codec *c, const uint8_t *frame, size_t len, struct message *out,
+                 struct frame_view *view, struct err *err)
 {
     BUG_IF((uintptr_t)frame % FRAME_ALIGN != 0, "a frame that is not aligned");
     TRY(frame_read(frame, len, view, err));
@@ -153,7 +154,6 @@ int codec_unpack(struct codec *c, const uint8_t *frame, size_t len, uint32_t n_v
 
     arena_reset(&c->in);
     c->view = view;
-    c->n_vocab = n_vocab;
     ProtobufCAllocator allocator = {arena_alloc, arena_free, &c->in};
     ProtobufCMessage *wire =
         protobuf_c_message_unpack(kind->form, &allocator, view->head_bytes, view->head);

@@ -30,7 +30,7 @@ struct codec {
     struct arena out;              /* of codec_pack() */
     struct arena in;               /* of codec_unpack() */
     const struct frame_view *view; /* of the frame that is being unpacked */
-    uint32_t n_vocab;              /* of the raw rows in it */
+    uint32_t n_vocab;              /* scores of a raw row */
 };
 
 /* TAKE(p, arena, n) - p := an array of n of what p points to. */

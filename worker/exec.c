@@ -201,7 +201,7 @@ static int finish_line(struct exec *x, const struct msg_batch *b, const float *i
     TRY(answer_batch(x, b, mine, &a, err));
     struct message m = {.type = MESSAGE_RESULT,
                         .u.result = {.id = b->id, .n_heads = a.n_heads, .heads = x->heads}};
-    return codec_pack(x->config.codec, &m, 0, x->config.n_vocab, out, capacity, len, err);
+    return codec_pack(x->config.codec, &m, 0, out, capacity, len, err);
 }
 
 /* rows_of() - the rows that came in, as floats; NULL on the first stage. Rows that come there all

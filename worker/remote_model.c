@@ -48,7 +48,7 @@ static int take_piece(struct remote_model *r, struct err *err)
     if (frame == NULL) return ERR_NONE;
     r->holds_piece = true;
     link_made_progress(l);
-    TRY(codec_unpack(r->port.codec, frame, len, 0, &m, &view, err));
+    TRY(codec_unpack(r->port.codec, frame, len, &m, &view, err));
     CHECK(m.type == MESSAGE_PIECE, err, ERR_PEER,
           "message type %d came where weights come, want a piece of them", (int)m.type);
     return weights_pull_take(r->pull, &m.u.piece, err);

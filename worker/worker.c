@@ -60,7 +60,7 @@ static int send_control(struct worker *w, const struct message *m, struct err *e
     uint8_t *frame;
     while ((frame = link_send_begin(w->link, LINK_CONTROL, 0, &capacity)) == NULL)
         link_wait(w->link, 1000);
-    TRY(codec_pack(w->control, m, 0, 0, frame, capacity, &len, err));
+    TRY(codec_pack(w->control, m, 0, frame, capacity, &len, err));
     return link_send(w->link, LINK_CONTROL, 0, len, err);
 }
 
@@ -109,7 +109,7 @@ static void pulse(struct worker *w)
     if (frame == NULL) return;
     ledger_load(&w->ledger, &w->beat);
     struct message m = {.type = MESSAGE_HEARTBEAT, .u.heartbeat = w->beat};
-    if (codec_pack(w->control, &m, 0, 0, frame, capacity, &len, NULL) == ERR_NONE &&
+    if (codec_pack(w->control, &m, 0, frame, capacity, &len, NULL) == ERR_NONE &&
         link_send(w->link, LINK_CONTROL, 0, len, NULL) == ERR_NONE) {
         ledger_unload(&w->ledger, &w->beat);
         w->beat_ns = now;
@@ -205,7 +205,7 @@ static int take_control(struct worker *w, struct err *err)
     link_made_progress(w->link);
     struct message m = {0};
     struct frame_view view;
-    int rc = codec_unpack(w->control, frame, len, 0, &m, &view, err);
+    int rc = codec_unpack(w->control, frame, len, &m, &view, err);
     if (rc == ERR_NONE) rc = obey_control(w, &m, err);
     link_receive_done(w->link, LINK_CONTROL);
     ledger_book_inner(&w->ledger, m.type == MESSAGE_PROBE ? LEDGER_IDLE : LEDGER_CONTROL, begin);
@@ -340,7 +340,7 @@ static int open_data(struct worker *w, const struct msg_load *load, struct err *
                                     .wanted_max = load->wanted_max,
                                     .credits = load->credits,
                                     .wire = (enum wire_format)load->wire_format};
-    TRY(codec_open(&w->data, BATCH_HEAD_MAX, err));
+    TRY(codec_open(&w->data, BATCH_HEAD_MAX, w->model->hp.n_vocab, err));
     link_set_neighbours(w->link, (int)load->from_rank, (int)load->to_rank);
     return link_open_data(w->link, stage_in_bytes_max(&w->sizes), stage_out_bytes_max(&w->sizes),
                           STAGE_DATA_SLOTS, STAGE_DATA_SLOTS, err);
@@ -422,7 +422,7 @@ static int await_send_buffer(struct worker *w, uint8_t **out, size_t *capacity, 
 static int read_batch(struct worker *w, const uint8_t *frame, size_t len, struct message *m,
                       struct frame_view *view, struct err *err)
 {
-    TRY(codec_unpack(w->data, frame, len, w->model->hp.n_vocab, m, view, err));
+    TRY(codec_unpack(w->data, frame, len, m, view, err));
     CHECK(m->type == MESSAGE_BATCH, err, ERR_PEER,
           "message type %d came down the line, want a batch", (int)m->type);
     return fault_act(&w->fault, FAULT_CONTROL, pulse_while_delayed, w, err);
@@ -538,7 +538,7 @@ static int say_report(struct worker *w, struct err *err)
 static int serve(struct worker *w, struct err *err)
 {
     TRY(fault_plan_read(&w->fault, link_rank(w->link), err));
-    TRY(codec_open(&w->control, LINK_CONTROL_FRAME_MAX, err));
+    TRY(codec_open(&w->control, LINK_CONTROL_FRAME_MAX, 0, err));
     if (w->config->model_path != NULL) TRY(open_model(w, err));
     w->beat.state = WORKER_LOADING;
     TRY(say_hello(w, err));
@@ -556,7 +556,7 @@ static int serve(struct worker *w, struct err *err)
 /* report_error() - tell the coordinator, which prints the line, and wait to be told to stop. */
 static void report_error(struct worker *w, const struct err *err)
 {
-    if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, NULL) != ERR_NONE)
+    if (w->control == NULL && codec_open(&w->control, LINK_CONTROL_FRAME_MAX, 0, NULL) != ERR_NONE)
         return;
     char text[ERR_TEXT_MAX], at_work[BEAT_TEXT_MAX + 32];
     if (w->beat.state == 0) /* before its HELLO */

@@ -35,8 +35,8 @@ int pipeline_open(struct pipeline **out, struct link *l, const struct flight_lim
         rc = flight_open(&p->flights[i], limits, err);
     uint32_t head_max =
         frame_result_head_max(limits->wanted_max + limits->credits, limits->n_vocab);
-    if (rc == ERR_NONE) rc = codec_open(&p->home, head_max, err);
-    if (rc == ERR_NONE) rc = codec_open(&p->out, BATCH_HEAD_MAX, err);
+    if (rc == ERR_NONE) rc = codec_open(&p->home, head_max, limits->n_vocab, err);
+    if (rc == ERR_NONE) rc = codec_open(&p->out, BATCH_HEAD_MAX, 0, err);
     if (rc != ERR_NONE) {
         pipeline_close(p);
         return rc;
@@ -88,7 +88,7 @@ int pipeline_send(struct pipeline *p, struct flight *f, uint64_t oldest_held, st
     uint8_t *frame;
     while ((frame = link_send_begin(p->link, LINK_DATA, 0, &capacity)) == NULL)
         link_wait(p->link, 1000);
-    TRY(codec_pack(p->out, &m, 0, p->limits.n_vocab, frame, capacity, &len, err));
+    TRY(codec_pack(p->out, &m, 0, frame, capacity, &len, err));
     const uint64_t sent_ns = clock_now_ns();
     TRY(link_send(p->link, LINK_DATA, 0, len, err));
     journal_add_flight(p->journal, &(struct journal_flight){.id = f->id,
@@ -137,7 +137,7 @@ int pipeline_receive(struct pipeline *p, struct flight **f, const struct msg_res
     const uint64_t home_ns = clock_now_ns();
     link_made_progress(p->link);
     struct frame_view view;
-    TRY(codec_unpack(p->home, frame, len, p->limits.n_vocab, &p->message, &view, err));
+    TRY(codec_unpack(p->home, frame, len, &p->message, &view, err));
     TRY(check_result(p, &p->flights[p->first], err));
     *f = &p->flights[p->first];
     struct journal_flight *noted = journal_flight(p->journal, (*f)->id);

@@ -94,7 +94,7 @@ int roster_open(struct roster **out, struct link *l, struct journal *journal, ui
     r->members = calloc(r->n, sizeof *r->members);
     r->stages = calloc(r->n, sizeof(struct member *));
     int rc = r->members != NULL && r->stages != NULL
-                 ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, err)
+                 ? codec_open(&r->codec, LINK_CONTROL_FRAME_MAX, 0, err)
                  : err_set(err, ERR_MEMORY, "no memory for %u workers", r->n);
     if (rc != ERR_NONE) {
         roster_close(r);
@@ -262,7 +262,7 @@ static int take_messages(struct roster *r, struct err *err)
         m->heard_ns = clock_now_ns();
         struct message msg;
         struct frame_view view;
-        int rc = codec_unpack(r->codec, frame, len, 0, &msg, &view, err);
+        int rc = codec_unpack(r->codec, frame, len, &msg, &view, err);
         if (rc == ERR_NONE)
             rc = note_message(r, m, &msg, err);
         else
@@ -389,7 +389,7 @@ int roster_send(struct roster *r, uint32_t index, const struct message *m, struc
         TRY(roster_poll(r, err));
         link_wait(r->link, 1000);
     }
-    TRY(codec_pack(r->codec, m, 0, 0, frame, capacity, &len, err));
+    TRY(codec_pack(r->codec, m, 0, frame, capacity, &len, err));
     return link_send(r->link, LINK_CONTROL, rank, len, err);
 }
 
@@ -494,7 +494,7 @@ void roster_stop(struct roster *r, uint64_t idle_ns)
         size_t capacity, len;
         uint8_t *frame = link_send_begin(r->link, LINK_CONTROL, r->members[i].rank, &capacity);
         if (frame == NULL ||
-            codec_pack(r->codec, &stop, 0, 0, frame, capacity, &len, NULL) != ERR_NONE)
+            codec_pack(r->codec, &stop, 0, frame, capacity, &len, NULL) != ERR_NONE)
             continue;
         link_send(r->link, LINK_CONTROL, r->members[i].rank, len, NULL);
     }

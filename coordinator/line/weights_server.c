@@ -107,7 +107,7 @@ static int send_piece(struct weights_server *s, uint32_t index, uint8_t *frame, 
                                           .bytes = s->piece,
                                           .n_bytes = n}};
     size_t len;
-    TRY(codec_pack(s->codec, &m, 0, 0, frame, capacity, &len, err));
+    TRY(codec_pack(s->codec, &m, 0, frame, capacity, &len, err));
     TRY(link_send(s->link, LINK_WEIGHTS, (int)index + 1, len, err));
     c->sent += n;
     if (c->sent < p->bytes) return ERR_NONE;

@@ -74,7 +74,7 @@ static void send_control(struct stage_state *s, const struct message *m)
     uint8_t *frame;
     while ((frame = link_send_begin(s->l, LINK_CONTROL, 0, &capacity)) == NULL)
         link_wait(s->l, 1000);
-    if (codec_pack(s->codec, m, 0, 0, frame, capacity, &len, NULL) == ERR_NONE)
+    if (codec_pack(s->codec, m, 0, frame, capacity, &len, NULL) == ERR_NONE)
         link_send(s->l, LINK_CONTROL, 0, len, NULL);
 }
 
@@ -87,7 +87,7 @@ static void take_control(struct stage_state *s, bool *loaded)
     struct frame_view view;
     if (link_receive(s->l, LINK_CONTROL, &from, &frame, &len, NULL) != ERR_NONE || frame == NULL)
         return;
-    if (codec_unpack(s->codec, frame, len, 0, &m, &view, NULL) == ERR_NONE) {
+    if (codec_unpack(s->codec, frame, len, &m, &view, NULL) == ERR_NONE) {
         if (m.type == MESSAGE_STOP) s->stopped = true;
         if (m.type == MESSAGE_CLOCK) send_control(s, &m); /* a clock that always shows 0 */
         if (m.type == MESSAGE_LOAD) {
@@ -215,7 +215,7 @@ static void answer(struct stage_state *s, const struct msg_batch *b, uint8_t *ou
     struct message m = {.type = MESSAGE_RESULT,
                         .u.result = {.id = b->id, .n_heads = n_heads, .heads = heads}};
     struct err err;
-    if (codec_pack(s->codec, &m, 0, n_vocab, out, capacity, len, &err) != ERR_NONE)
+    if (codec_pack(s->codec, &m, 0, out, capacity, len, &err) != ERR_NONE)
         broke(s, err.text, b->id);
     free(heads);
     free(ids);
@@ -227,8 +227,7 @@ static void run_frame(struct stage_state *s, const uint8_t *frame, size_t frame_
     struct message m;
     struct frame_view view;
     struct err err;
-    if (codec_unpack(s->codec, frame, frame_len, s->f->model->hp.n_vocab, &m, &view, &err) !=
-        ERR_NONE) {
+    if (codec_unpack(s->codec, frame, frame_len, &m, &view, &err) != ERR_NONE) {
         broke(s, err.text, 0);
         return;
     }
@@ -314,7 +313,7 @@ static void *run_stage(void *arg)
     struct start *start = arg;
     struct stage_state s = {.f = start->f, .l = start->l};
     free(start);
-    codec_open(&s.codec, BATCH_HEAD_MAX, NULL);
+    codec_open(&s.codec, BATCH_HEAD_MAX, s.f->model->hp.n_vocab, NULL);
     bool loaded = false;
     say_hello(&s);
     while (!loaded && !s.stopped) {

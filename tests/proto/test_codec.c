@@ -16,11 +16,16 @@ enum { FRAME_BYTES = 1 << 17, ROUNDS = 60 };
 static struct random_store store;
 static _Alignas(64) uint8_t frame[FRAME_BYTES];
 
-static struct codec *open_codec(size_t head_max)
+static struct codec *open_codec_of(size_t head_max, uint32_t n_vocab)
 {
     struct codec *c = NULL;
-    assert_int_equal(codec_open(&c, head_max, NULL), ERR_NONE);
+    assert_int_equal(codec_open(&c, head_max, n_vocab, NULL), ERR_NONE);
     return c;
+}
+
+static struct codec *open_codec(size_t head_max)
+{
+    return open_codec_of(head_max, RANDOM_VOCAB);
 }
 
 /* The first len bytes of a frame in exactly their memory, so that a read beyond them is seen. */
@@ -37,7 +42,7 @@ static size_t pack(struct codec *c, const struct message *m)
     struct err err = {0};
     size_t len = 0;
     uint64_t rows = m->type == MESSAGE_BATCH ? m->u.batch.batch.n_rows * 20ul : 0;
-    int rc = codec_pack(c, m, rows, RANDOM_VOCAB, frame, sizeof frame, &len, &err);
+    int rc = codec_pack(c, m, rows, frame, sizeof frame, &len, &err);
     if (rc != ERR_NONE) fail_msg("%s", err.text);
     return len;
 }
@@ -54,7 +59,7 @@ static void every_message_comes_back_as_it_was(void **state)
             random_message(&store, (enum message_type)type, &sent);
             size_t len = pack(c, &sent);
             uint8_t *copy = exact_copy(frame, len);
-            int rc = codec_unpack(c, copy, len, RANDOM_VOCAB, &got, &view, &err);
+            int rc = codec_unpack(c, copy, len, &got, &view, &err);
             if (rc != ERR_NONE) fail_msg("type %d: %s", type, err.text);
             assert_true(same_message(&sent, &got));
             /* The next station packs what it unpacked. */
@@ -74,7 +79,7 @@ static int unpack_hostile(struct codec *c, const uint8_t *bytes, size_t len)
     struct frame_view view;
     struct err err = {0};
     uint8_t *copy = exact_copy(bytes, len);
-    int rc = codec_unpack(c, copy, len, RANDOM_VOCAB, &got, &view, &err);
+    int rc = codec_unpack(c, copy, len, &got, &view, &err);
     free(copy);
     assert_true(rc == ERR_NONE || rc == ERR_PEER || rc == ERR_DISAGREE);
     if (rc != ERR_NONE) assert_true(err.text[0] != '\0' && strchr(err.text, '\n') == NULL);
@@ -244,7 +249,7 @@ static void unpack_and_expect(struct codec *c, size_t len, const char *text)
     struct frame_view view;
     struct err err = {0};
     uint8_t *copy = exact_copy(frame, len);
-    assert_int_equal(codec_unpack(c, copy, len, RANDOM_VOCAB, &got, &view, &err), ERR_PEER);
+    assert_int_equal(codec_unpack(c, copy, len, &got, &view, &err), ERR_PEER);
     if (strstr(err.text, text) == NULL) fail_msg("want \"%s\", the text is: %s", text, err.text);
     free(copy);
 }
@@ -411,14 +416,14 @@ static void a_batch_with_one_wrong_number_is_refused_by_name(void **state)
     struct frame_view view;
     make_small_batch(&s);
     size_t len = pack(c, &s.m);
-    assert_int_equal(codec_unpack(c, frame, len, 0, &got, &view, NULL), ERR_NONE);
+    assert_int_equal(codec_unpack(c, frame, len, &got, &view, NULL), ERR_NONE);
     for (size_t i = 0; i < sizeof spoilt_batches / sizeof spoilt_batches[0]; i++) {
         make_small_batch(&s);
         spoilt_batches[i].spoil(&s);
         unpack_and_expect(c, pack(c, &s.m), spoilt_batches[i].text);
     }
     make_small_batch(&s);
-    assert_int_equal(codec_pack(c, &s.m, 7, 0, frame, sizeof frame, &len, NULL), ERR_NONE);
+    assert_int_equal(codec_pack(c, &s.m, 7, frame, sizeof frame, &len, NULL), ERR_NONE);
     unpack_and_expect(c, len, "BATCH 9 of 2 rows has 7 bytes of rows");
     codec_close(c);
 }
@@ -454,8 +459,9 @@ static void a_result_with_one_wrong_number_is_refused_by_name(void **state)
                                   .raw = cases[i].raw_sent > 0 ? raw : NULL};
         struct message m = {.type = MESSAGE_RESULT, .u.result = {1, 1, &head}};
         size_t len;
-        assert_int_equal(codec_pack(c, &m, 0, cases[i].raw_sent, frame, sizeof frame, &len, NULL),
-                         ERR_NONE);
+        struct codec *sender = open_codec_of(4096, cases[i].raw_sent);
+        assert_int_equal(codec_pack(sender, &m, 0, frame, sizeof frame, &len, NULL), ERR_NONE);
+        codec_close(sender);
         unpack_and_expect(c, len, cases[i].text);
     }
     codec_close(c);
@@ -469,14 +475,14 @@ static void a_peers_text_is_one_line_and_short(void **state)
                    got;
     struct frame_view view;
     size_t len = pack(c, &m);
-    assert_int_equal(codec_unpack(c, frame, len, 0, &got, &view, NULL), ERR_NONE);
+    assert_int_equal(codec_unpack(c, frame, len, &got, &view, NULL), ERR_NONE);
     assert_string_equal(got.u.error.text, "two?lines?[31m?");
 
     char longer[MESSAGE_TEXT_MAX + 1];
     memset(longer, 'x', MESSAGE_TEXT_MAX);
     longer[MESSAGE_TEXT_MAX] = '\0';
     m.u.error.text = longer;
-    assert_int_equal(codec_pack(c, &m, 0, 0, frame, sizeof frame, &len, NULL), ERR_CAPACITY);
+    assert_int_equal(codec_pack(c, &m, 0, frame, sizeof frame, &len, NULL), ERR_CAPACITY);
     uint8_t *head = frame + FRAME_HEADER_BYTES;
     memcpy(head, (const uint8_t[]){0x08, 1, 0x12, 0x80, 0x04}, 5);
     memset(head + 5, 'x', MESSAGE_TEXT_MAX);
@@ -511,8 +517,7 @@ static void a_frame_that_is_too_small_is_refused_and_not_written_beyond(void **s
         for (size_t capacity = 0; capacity < full; capacity += 1 + capacity / 8) {
             uint8_t *small = exact_copy(frame, capacity);
             uint64_t rows = m.type == MESSAGE_BATCH ? m.u.batch.batch.n_rows * 20ul : 0;
-            assert_int_equal(codec_pack(c, &m, rows, RANDOM_VOCAB, small, capacity, &len, NULL),
-                             ERR_CAPACITY);
+            assert_int_equal(codec_pack(c, &m, rows, small, capacity, &len, NULL), ERR_CAPACITY);
             free(small);
         }
     }
@@ -565,10 +570,10 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
     struct codec *c = open_codec(1 << 20);
     struct frame_view view;
     struct err err = {0};
-    if (codec_pack(c, &m, 0, 0, big, sizeof big, &len, &err)) fail_msg("%s", err.text);
+    if (codec_pack(c, &m, 0, big, sizeof big, &len, &err)) fail_msg("%s", err.text);
     assert_true(len <= FRAME_HEADER_BYTES + bound);
     assert_true(len >= bound * 9 / 10);
-    if (codec_unpack(c, big, len, 0, &got, &view, &err)) fail_msg("%s", err.text);
+    if (codec_unpack(c, big, len, &got, &view, &err)) fail_msg("%s", err.text);
     assert_true(same_message(&m, &got));
     codec_close(c);
 }
@@ -576,7 +581,7 @@ static void a_full_batch_fits_a_head_of_one_mebibyte(void **state)
 static void random_heads_stay_inside_their_bounds(void **state)
 {
     (void)state;
-    struct codec *c = open_codec(65536);
+    struct codec *c = open_codec_of(65536, 0); /* the heads alone */
     for (int round = 0; round < 200; round++) {
         struct message m;
         random_message(&store, MESSAGE_BATCH, &m);
@@ -588,7 +593,7 @@ static void random_heads_stay_inside_their_bounds(void **state)
             adjusts += b->fetches[k].need.n_adjust, ids += b->fetches[k].need.n_ids;
         size_t bound = codec_batch_head_bound(b->batch.n_rows, b->batch.n_commands,
                                               b->batch.n_wanted, adjusts, ids, b->n_fetches);
-        assert_int_equal(codec_pack(c, &m, 0, 0, frame, FRAME_HEADER_BYTES + bound, &len, NULL),
+        assert_int_equal(codec_pack(c, &m, 0, frame, FRAME_HEADER_BYTES + bound, &len, NULL),
                          ERR_NONE);
 
         random_message(&store, MESSAGE_RESULT, &m);
@@ -596,7 +601,7 @@ static void random_heads_stay_inside_their_bounds(void **state)
             pairs += m.u.result.heads[k].n, scores += m.u.result.heads[k].n_ids;
         bound = RESULT_FIXED_BYTES + m.u.result.n_heads * (size_t)RESULT_HEAD_BYTES +
                 pairs * RESULT_PAIR_BYTES + scores * sizeof(float);
-        assert_int_equal(codec_pack(c, &m, 0, 0, frame, FRAME_HEADER_BYTES + bound, &len, NULL),
+        assert_int_equal(codec_pack(c, &m, 0, frame, FRAME_HEADER_BYTES + bound, &len, NULL),
                          ERR_NONE);
     }
     codec_close(c);
@@ -620,18 +625,17 @@ static void the_densest_heads_fit_the_arena(void **state)
         {.type = MESSAGE_RESULT, .u.result = {.id = 1, .n_heads = N, .heads = heads}},
     };
     for (int i = 0; i < 3; i++) {
-        struct codec *wide = open_codec(1 << 20);
+        struct codec *wide = open_codec_of(1 << 20, 0);
         struct message got;
         struct frame_view view;
         struct err err = {0};
         size_t len;
-        if (codec_pack(wide, &dense[i], 0, 0, big, sizeof big, &len, &err))
+        if (codec_pack(wide, &dense[i], 0, big, sizeof big, &len, &err))
             fail_msg("case %d: %s", i, err.text);
         codec_close(wide);
-        struct codec *tight = open_codec(len - FRAME_HEADER_BYTES);
-        if (codec_unpack(tight, big, len, 0, &got, &view, &err))
-            fail_msg("case %d: %s", i, err.text);
-        if (codec_pack(tight, &got, 0, 0, big, sizeof big, &len, &err))
+        struct codec *tight = open_codec_of(len - FRAME_HEADER_BYTES, 0);
+        if (codec_unpack(tight, big, len, &got, &view, &err)) fail_msg("case %d: %s", i, err.text);
+        if (codec_pack(tight, &got, 0, big, sizeof big, &len, &err))
             fail_msg("case %d: %s", i, err.text);
         codec_close(tight);
     }
@@ -651,16 +655,16 @@ static void joined_heads_are_packed_without_the_arena(void **state)
         {.lse = 2, .whole = true, .n = VOCAB, .ids = ids + VOCAB, .scores = scores + VOCAB},
     };
     struct message m = {.type = MESSAGE_RESULT, .u.result = {1, 2, heads}}, got;
-    struct codec *narrow = open_codec(4096), *wide = open_codec(1 << 22);
+    struct codec *narrow = open_codec_of(4096, VOCAB), *wide = open_codec_of(1 << 22, VOCAB);
     struct frame_view view;
     size_t len;
-    assert_int_equal(codec_pack(narrow, &m, 0, VOCAB, big, sizeof big, &len, NULL), ERR_NONE);
-    assert_int_equal(codec_unpack(wide, big, len, VOCAB, &got, &view, NULL), ERR_NONE);
+    assert_int_equal(codec_pack(narrow, &m, 0, big, sizeof big, &len, NULL), ERR_NONE);
+    assert_int_equal(codec_unpack(wide, big, len, &got, &view, NULL), ERR_NONE);
     assert_true(same_message(&m, &got));
     heads[0].ids = ids + VOCAB; /* no longer side by side: needs an arena */
-    assert_int_equal(codec_pack(narrow, &m, 0, VOCAB, big, sizeof big, &len, NULL), ERR_CAPACITY);
-    assert_int_equal(codec_pack(wide, &m, 0, VOCAB, big, sizeof big, &len, NULL), ERR_NONE);
-    assert_int_equal(codec_unpack(wide, big, len, VOCAB, &got, &view, NULL), ERR_NONE);
+    assert_int_equal(codec_pack(narrow, &m, 0, big, sizeof big, &len, NULL), ERR_CAPACITY);
+    assert_int_equal(codec_pack(wide, &m, 0, big, sizeof big, &len, NULL), ERR_NONE);
+    assert_int_equal(codec_unpack(wide, big, len, &got, &view, NULL), ERR_NONE);
     assert_true(same_message(&m, &got));
     codec_close(narrow);
     codec_close(wide);
@@ -691,7 +695,7 @@ static void id_scores_that_stand_apart_are_packed_too(void **state)
         struct message m = {.type = MESSAGE_RESULT, .u.result = {1, 3, heads}}, got;
         struct frame_view view;
         size_t len = pack(c, &m);
-        assert_int_equal(codec_unpack(c, frame, len, RANDOM_VOCAB, &got, &view, NULL), ERR_NONE);
+        assert_int_equal(codec_unpack(c, frame, len, &got, &view, NULL), ERR_NONE);
         assert_true(same_message(&m, &got));
     }
     codec_close(c);

@@ -236,7 +236,7 @@ static int wait_served(void *ctx, struct err *err)
     TRY(link_receive(s->ends[1], LINK_WEIGHTS, &from, &frame, &len, err));
     if (frame == NULL) return ERR_NONE;
     s->holds = true;
-    TRY(codec_unpack(s->there, frame, len, 0, &m, &view, err));
+    TRY(codec_unpack(s->there, frame, len, &m, &view, err));
     return weights_pull_take(s->pull, &m.u.piece, err);
 }
 
@@ -247,8 +247,8 @@ static void open_served(struct served *s, const char *path)
     const struct weights_port port = {ask_served, wait_served, s};
     assert_int_equal(gguf_open(&s->g, path, &err), ERR_NONE);
     assert_int_equal(link_local_open(s->ends, 2, LINK_IDLE_SLEEP, &err), ERR_NONE);
-    assert_int_equal(codec_open(&s->here, 16384, &err), ERR_NONE);
-    assert_int_equal(codec_open(&s->there, 16384, &err), ERR_NONE);
+    assert_int_equal(codec_open(&s->here, 16384, 0, &err), ERR_NONE);
+    assert_int_equal(codec_open(&s->there, 16384, 0, &err), ERR_NONE);
     assert_int_equal(weights_server_open(&s->server, s->g, s->ends[0], s->here, &err), ERR_NONE);
     assert_int_equal(link_open_weights(s->ends[1], &err), ERR_NONE);
     assert_int_equal(weights_pull_open(&s->pull, &port, &err), ERR_NONE);
