@@ -12,7 +12,7 @@ set -u
 top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$top/build/release
 packages='build-essential cmake pkg-config openmpi-bin libopenmpi-dev libprotobuf-c-dev protobuf-c-compiler
-  libpcre2-dev libjansson-dev libhwloc-dev libopenblas-serial-dev libxxhash-dev help2man'
+  libpcre2-dev libjansson-dev libopenblas-serial-dev libxxhash-dev help2man'
 tests=
 plots=
 

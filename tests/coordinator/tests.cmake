@@ -25,5 +25,5 @@ tandem_test(test_line_no_alloc unit SOURCES coordinator/test_line_no_alloc.c coo
 set_source_files_properties(coordinator/test_scheduler.c coordinator/test_line_no_alloc.c PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 
 # Benchmarks are built and run by hand.
-add_executable(scheduler_cost ${CMAKE_CURRENT_SOURCE_DIR}/bench/scheduler_cost.c)
+add_executable(scheduler_cost bench/scheduler_cost.c)
 target_link_libraries(scheduler_cost PRIVATE coordinator_line tandem_flags)

@@ -1,13 +1,13 @@
 # e2e: the whole program, as a user starts it. Each script gets the program and the folder of these two helpers.
-add_executable(make_model ${CMAKE_CURRENT_LIST_DIR}/make_model.c)
+add_executable(make_model e2e/make_model.c)
 target_link_libraries(make_model PRIVATE tandem_flags m)
-add_executable(json_pick ${CMAKE_CURRENT_LIST_DIR}/json_pick.c)
+add_executable(json_pick e2e/json_pick.c)
 target_link_libraries(json_pick PRIVATE tandem_flags PkgConfig::JANSSON)
-add_executable(schema_check ${CMAKE_CURRENT_LIST_DIR}/schema_check.c)
+add_executable(schema_check e2e/schema_check.c)
 target_link_libraries(schema_check PRIVATE tandem_flags PkgConfig::JANSSON)
-add_executable(peak ${CMAKE_CURRENT_LIST_DIR}/peak.c)
+add_executable(peak e2e/peak.c)
 target_link_libraries(peak PRIVATE tandem_flags)
-add_executable(split_model ${CMAKE_CURRENT_LIST_DIR}/split_model.c)
+add_executable(split_model e2e/split_model.c)
 target_link_libraries(split_model PRIVATE worker)
 
 # tandem_script(NAME label seconds SCRIPT [ARGUMENT]) - alone on the machine, because some scripts watch the clock.
