@@ -1,13 +1,14 @@
 /* pass - see pass.h. */
 #include "engine/pass.h"
+
 #include "engine/clock.h"
 
 enum {
     /* A large message on its way moves only while its sender looks after it, and the next stage
-       waits for it. */
+     * waits for it. */
     TICK_NS = 200 * 1000,
-    TICK_WORK =
-        1 << 22, /* multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere */
+    /* Multiply-adds between two looks at the clock: 4 ms in plain C, less elsewhere. */
+    TICK_WORK = 1 << 22,
 };
 
 void team_tick(struct team *t, const struct pass *p, uint64_t work)

@@ -16,7 +16,10 @@
 #include "engine/stage.h"
 #include "engine/weights.h"
 
-enum { GROUP_ROWS = 16 }; /* rows of a sequence that attend together */
+enum {
+    GROUP_ROWS = 16,  /* rows of a sequence that attend together */
+    BUFFERS_MAX = 20, /* arrays of struct buffers */
+};
 
 /* Rows [first, first + n) of the batch: one sequence, ascending positions. */
 struct row_group {
@@ -36,7 +39,7 @@ struct routing {
 struct buffers {
     float *x;      /* [rows][n_embd] the residual stream; NULL where the caller's out serves */
     float *normed; /* [rows][n_embd] */
-    float *kept; /* [rows][n_embd] the feed-forward's input where it does not wait for attention */
+    float *kept; /* [rows][n_embd] the feed-forward's input where that is not attention's result */
     float *wide; /* the regions of attention, feed-forward, experts, ...: each lays out its own */
     int8_t *q8;  /* [rows][widest input] quantised activations */
     float *q8_scale;  /* [rows][widest input / 32] */
@@ -46,9 +49,11 @@ struct buffers {
     struct row_group *groups; /* [rows] */
     float *parts;             /* [n_parts] results of tiles that threads share: see attend.c */
     uint64_t n_parts;
-    uint32_t *wanted; /* [wanted_max] rows whose scores are wanted */
-    uint8_t *seen;    /* [n_seqs] sequences met while checking a batch */
-    uint64_t bytes;   /* of all of these */
+    uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
+    uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
+    uint64_t bytes;           /* of all of these */
+    void *taken[BUFFERS_MAX]; /* all of these, to be freed */
+    uint32_t n_taken;
 };
 
 struct pass {

@@ -27,7 +27,7 @@ struct stage {
 
 /* ---- open and close ---- */
 
-/* One array of the buffers, counted. */
+/* take() - one array of the buffers, counted and noted for close_buffers(). */
 static int take(struct buffers *b, void *out, uint64_t n, size_t value_bytes, const char *what,
                 struct err *err)
 {
@@ -36,6 +36,8 @@ static int take(struct buffers *b, void *out, uint64_t n, size_t value_bytes, co
     CHECK(memory != NULL, err, ERR_MEMORY,
           "%s need %" PRIu64 " bytes and the system has no memory left: ask for fewer rows a batch",
           what, bytes);
+    BUG_IF(b->n_taken == BUFFERS_MAX, "more buffers than there is room to note");
+    b->taken[b->n_taken++] = memory;
     b->bytes += bytes;
     memcpy(out, &memory, sizeof memory);
     return ERR_NONE;
@@ -74,26 +76,9 @@ static int open_buffers(struct stage *st, struct err *err)
     return take(b, &b->seen, c->limits.n_seqs, sizeof *b->seen, "sequence marks", err);
 }
 
-static void close_buffers(struct buffers *b)
+static void close_buffers(const struct buffers *b)
 {
-    void *const all[] = {b->x,
-                         b->normed,
-                         b->kept,
-                         b->wide,
-                         b->q8,
-                         b->q8_scale,
-                         b->q8_sum,
-                         b->cos,
-                         b->sin,
-                         b->routing.expert,
-                         b->routing.weight,
-                         b->routing.place,
-                         b->routing.first,
-                         b->groups,
-                         b->parts,
-                         b->wanted,
-                         b->seen};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free(all[i]);
+    for (uint32_t i = 0; i < b->n_taken; i++) free(b->taken[i]);
 }
 
 static void report_load(void *ctx, uint32_t layer, uint64_t done)

@@ -11,8 +11,7 @@
 
 enum {
     ARENA_BYTES = 512 << 20, /* more than a cache holds */
-    FILL =
-        0x3c, /* bytes that are ordinary numbers in every format: f16 1.06, f32 and bf16 0.0115 */
+    FILL = 0x3c, /* a byte of ordinary numbers in all formats: f16 1.06, f32 and bf16 0.0115 */
     ROWS_MANY = 512,
     WIDEST = 16384, /* values of a row */
     REPEATS = 3,

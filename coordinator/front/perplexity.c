@@ -13,9 +13,8 @@
 #include <stdlib.h>
 
 enum {
-    WINDOW_DEFAULT = 512, /* positions of a window at most where --ctx says nothing */
-    WINDOWS_IN_FLIGHT =
-        4, /* the chunks of one already fill the line; more keep it full at the seams */
+    WINDOW_DEFAULT = 512,  /* positions of a window at most where --ctx says nothing */
+    WINDOWS_IN_FLIGHT = 4, /* one's chunks fill the line; more keep it full at the seams */
 };
 
 struct window {

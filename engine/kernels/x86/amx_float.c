@@ -314,8 +314,7 @@ enum {
     FEW_ROWS = 2,
     FEW_K = 16384, /* of a row at once */
     TERMS_MAX = 3,
-    PREFETCH_BYTES =
-        2048, /* ahead in a panel, past the reach of the CPU's own guess at a page's end */
+    PREFETCH_BYTES = 2048,  /* ahead in a panel, past a page's end, where the CPU guesses no more */
     FLUSH_TO_ZERO = 0x8040, /* in MXCSR: results and operands */
 };
 
