@@ -26,7 +26,7 @@ struct line_starter {
     /* bench_kernels() - see worker/kernel_bench.h. */
     int (*bench_kernels)(struct kernel_limits *limits, kernel_figure_fn *on_figure, void *ctx,
                          struct err *err);
-    /* measure() - how fast a rank of so many threads would be here (worker/worker.h). */
+    /* measure() - how fast a rank of so many threads would be here (worker/speed_probe.h). */
     int (*measure)(struct plan_speed *out, uint32_t format, uint32_t threads, uint64_t bytes,
                    struct err *err);
 };

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct sequence {
+struct reply {
     struct continuation said;
     size_t shown;               /* bytes of text that are printed */
     uint64_t prefilled;         /* prompt tokens that are done */
@@ -28,7 +28,7 @@ struct generation {
     struct session session;
     struct sampling sampling; /* of each sequence, seed and all: it continues as if it were alone */
     struct logit_bias *bias;
-    struct sequence *seqs; /* [session.n_prompts] */
+    struct reply *replies; /* [session.n_prompts] */
     uint32_t current;      /* the sequence being printed */
     bool begun;            /* its header is printed */
 };
@@ -40,24 +40,24 @@ static double rate(size_t n, double ms)
     return ms > 0 ? (double)n * 1000 / ms : 0;
 }
 
-static json_t *sequence_json(const struct generation *g, uint32_t i)
+static json_t *reply_json(const struct generation *g, uint32_t i)
 {
-    const struct sequence *q = &g->seqs[i];
+    const struct reply *r = &g->replies[i];
     const struct line_times *times = &g->session.times;
     const struct token_list *prompt = &g->session.prompts[i];
-    const double prompt_ms = q->first_ns == 0 ? 0 : (double)(q->first_ns - times->ready_ns) * 1e-6;
-    const double text_ms = (double)(q->last_ns - q->first_ns) * 1e-6;
+    const double prompt_ms = r->first_ns == 0 ? 0 : (double)(r->first_ns - times->ready_ns) * 1e-6;
+    const double text_ms = (double)(r->last_ns - r->first_ns) * 1e-6;
     json_t *seed =
         g->sampling.temperature > 0 ? json_integer((json_int_t)g->sampling.seed) : json_null();
     return json_pack(
         "{s:I, s:o, s:I, s:o, s:o, s:s, s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "index", (json_int_t)i,
         "prompt_ids", output_json_ids(prompt->ids, prompt->n), "cached_tokens",
-        (json_int_t)q->said.cached, "ids", output_json_ids(q->said.ids.ids, q->said.ids.n), "text",
-        output_json_text(q->said.n == 0 ? "" : q->said.text, q->said.n), "finish_reason",
-        continuation_reason(&q->said), "seed", seed, "timings", "load_ms",
+        (json_int_t)r->said.cached, "ids", output_json_ids(r->said.ids.ids, r->said.ids.n), "text",
+        output_json_text(r->said.n == 0 ? "" : r->said.text, r->said.n), "finish_reason",
+        continuation_reason(&r->said), "seed", seed, "timings", "load_ms",
         (double)times->load_ns * 1e-6, "prompt_ms", prompt_ms, "text_ms", text_ms,
         "prompt_tokens_per_second", rate(prompt->n, prompt_ms), "text_tokens_per_second",
-        rate(q->said.ids.n == 0 ? 0 : q->said.ids.n - 1, text_ms));
+        rate(r->said.ids.n == 0 ? 0 : r->said.ids.n - 1, text_ms));
 }
 
 /* show_text() - what is new of the current sequence; then the next ones, as far as they
@@ -65,20 +65,20 @@ static json_t *sequence_json(const struct generation *g, uint32_t i)
 static int show_text(struct generation *g, struct err *err)
 {
     for (; g->current < g->session.n_prompts; g->current++, g->begun = false) {
-        struct sequence *q = &g->seqs[g->current];
+        struct reply *r = &g->replies[g->current];
         if (g->session.settings->json) {
-            if (!q->said.finished) return ERR_NONE;
-            TRY(output_json(sequence_json(g, g->current), false, err));
+            if (!r->said.finished) return ERR_NONE;
+            TRY(output_json(reply_json(g, g->current), false, err));
             continue;
         }
-        if (q->said.n > 0 || q->said.finished) progress_bar_erase(&g->session.bar);
+        if (r->said.n > 0 || r->said.finished) progress_bar_erase(&g->session.bar);
         if (!g->begun && g->session.n_prompts > 1)
             TRY(output_printf(err, "== %u ==\n", g->current + 1));
         g->begun = true;
-        if (q->said.n > q->shown)
-            TRY(output_write(q->said.text + q->shown, q->said.n - q->shown, err));
-        q->shown = q->said.n;
-        if (!q->said.finished) return ERR_NONE;
+        if (r->said.n > r->shown)
+            TRY(output_write(r->said.text + r->shown, r->said.n - r->shown, err));
+        r->shown = r->said.n;
+        if (!r->said.finished) return ERR_NONE;
         TRY(output_write("\n", 1, err));
     }
     return ERR_NONE;
@@ -92,7 +92,7 @@ static void print_top_probs(const struct generation *g, const struct line_event 
     uint32_t n = g->session.settings->sampling.top_probs;
     if (n == 0 || head == NULL) return;
     if (n > head->n) n = head->n;
-    fprintf(stderr, "%u.%zu:", ev->request + 1, g->seqs[ev->request].said.ids.n);
+    fprintf(stderr, "%u.%zu:", ev->request + 1, g->replies[ev->request].said.ids.n);
     for (uint32_t k = 0; k < n; k++) {
         char piece[128], quoted[256];
         size_t len = tokenizer_piece(g->session.tokenizer, head->ids[k], true, piece, sizeof piece);
@@ -109,38 +109,38 @@ static void print_top_probs(const struct generation *g, const struct line_event 
 static void show_prefill(struct generation *g, const struct line_event *ev)
 {
     uint64_t done = 0, total = 0;
-    g->seqs[ev->request].prefilled = ev->position;
+    g->replies[ev->request].prefilled = ev->position;
     for (uint32_t i = 0; i < g->session.n_prompts; i++) {
         total += g->session.prompts[i].n;
-        done += g->seqs[i].first_ns != 0 ? g->session.prompts[i].n : g->seqs[i].prefilled;
+        done += g->replies[i].first_ns != 0 ? g->session.prompts[i].n : g->replies[i].prefilled;
     }
-    if (g->seqs[0].said.n == 0) progress_bar_show(&g->session.bar, "prompt", done, total);
+    if (g->replies[0].said.n == 0) progress_bar_show(&g->session.bar, "prompt", done, total);
 }
 
-static void note_time(struct generation *g, struct sequence *q)
+static void note_time(struct generation *g, struct reply *r)
 {
     struct line_times *times = &g->session.times;
-    q->last_ns = clock_now_ns();
-    if (q->first_ns != 0) return;
-    q->first_ns = times->prompts_done_ns = q->last_ns;
-    if (times->first_token_ns == 0) times->first_token_ns = q->last_ns;
+    r->last_ns = clock_now_ns();
+    if (r->first_ns != 0) return;
+    r->first_ns = times->prompts_done_ns = r->last_ns;
+    if (times->first_token_ns == 0) times->first_token_ns = r->last_ns;
 }
 
 static int take_token(struct generation *g, const struct line_event *ev, struct err *err)
 {
-    struct sequence *q = &g->seqs[ev->request];
-    if (q->said.stopped) return ERR_NONE;
-    note_time(g, q);
+    struct reply *r = &g->replies[ev->request];
+    if (r->said.stopped) return ERR_NONE;
+    note_time(g, r);
     if (g->session.settings->sampling.top_probs > 0) progress_bar_erase(&g->session.bar);
     print_top_probs(g, ev);
-    TRY(continuation_push(&q->said, ev->token, err));
-    if (q->said.stopped) line_cancel(g->session.line, ev->request);
+    TRY(continuation_push(&r->said, ev->token, err));
+    if (r->said.stopped) line_cancel(g->session.line, ev->request);
     return show_text(g, err);
 }
 
 static int take_event(struct generation *g, const struct line_event *ev, struct err *err)
 {
-    struct sequence *q = &g->seqs[ev->request];
+    struct reply *r = &g->replies[ev->request];
     switch (ev->kind) {
     case LINE_EVENT_PREFILL:
         show_prefill(g, ev);
@@ -148,7 +148,7 @@ static int take_event(struct generation *g, const struct line_event *ev, struct 
     case LINE_EVENT_TOKEN:
         return take_token(g, ev, err);
     case LINE_EVENT_FINISHED:
-        TRY(continuation_finish(&q->said, ev, err));
+        TRY(continuation_finish(&r->said, ev, err));
         return show_text(g, err);
     case LINE_EVENT_SCORES:
         break;
@@ -199,10 +199,10 @@ static int prepare(struct generation *g, uint32_t *n_ctx, struct err *err)
         if (s->prompts[i].n > longest) longest = s->prompts[i].n;
     *n_ctx = session_context(s, longest + session_tokens_max(s, s->settings->n_tokens));
     TRY(session_check_prompts(s, *n_ctx, err));
-    g->seqs = calloc(s->n_prompts, sizeof *g->seqs);
-    CHECK(g->seqs != NULL, err, ERR_MEMORY, "no memory for %u sequences", s->n_prompts);
+    g->replies = calloc(s->n_prompts, sizeof *g->replies);
+    CHECK(g->replies != NULL, err, ERR_MEMORY, "no memory for %u sequences", s->n_prompts);
     for (uint32_t i = 0; i < s->n_prompts; i++)
-        TRY(continuation_open(&g->seqs[i].said, s->tokenizer, s->prompts[i].ids, s->prompts[i].n,
+        TRY(continuation_open(&g->replies[i].said, s->tokenizer, s->prompts[i].ids, s->prompts[i].n,
                               s->settings->stops.items, s->settings->stops.n, err));
     if (g->sampling.temperature > 0 && !s->settings->quiet) say_seed(g->sampling.seed);
     return ERR_NONE;
@@ -235,9 +235,9 @@ int generate_run(const struct settings *settings, const struct line_starter *sta
           "-o goes with --batch: the text comes on standard output");
     struct generation g = {0};
     int rc = run(&g, settings, starter, err);
-    for (uint32_t i = 0; g.seqs != NULL && i < g.session.n_prompts; i++)
-        continuation_close(&g.seqs[i].said);
-    free(g.seqs);
+    for (uint32_t i = 0; g.replies != NULL && i < g.session.n_prompts; i++)
+        continuation_close(&g.replies[i].said);
+    free(g.replies);
     free(g.bias);
     session_close(&g.session);
     return rc;
