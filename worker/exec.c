@@ -155,8 +155,9 @@ static int answer_row(struct exec *x, const float *z, const struct score_need *n
     CHECK(need->n_ids <= x->id_scores_max - a->n_ids, err, ERR_PEER,
           "a batch asks for %u scores by id, the limit is %u", need->n_ids, x->id_scores_max);
     struct score_head *head = &x->heads[a->n_heads];
-    TRY(score_select(x->selector, z, need, x->ids + a->n_pairs, x->scores + a->n_pairs,
-                     x->id_scores + a->n_ids, head, err));
+    const struct score_room room = {x->ids + a->n_pairs, x->scores + a->n_pairs,
+                                    x->id_scores + a->n_ids};
+    TRY(score_select(x->selector, z, need, &room, head, err));
     a->n_heads++;
     a->n_ids += need->n_ids;
     a->n_pairs += head->n;

@@ -294,8 +294,7 @@ static uint32_t first_best(const struct row *row)
 }
 
 int score_select(struct score_selector *sel, const float *z, const struct score_need *need,
-                 int32_t *ids, float *scores, float *id_scores, struct score_head *head,
-                 struct err *err)
+                 const struct score_room *room, struct score_head *head, struct err *err)
 {
     struct row row = {.s = z, .n = sel->n_vocab, .per_t = 1.0 / (double)need->temperature};
     TRY(check_need(need, row.n, err));
@@ -313,21 +312,21 @@ int score_select(struct score_selector *sel, const float *z, const struct score_
           (double)row.max, (double)need->temperature);
 
     struct limits limits = limits_of_need(need, &row), first = limits;
-    ids[0] = (int32_t)first_best(&row);
-    scores[0] = row.max;
+    room->ids[0] = (int32_t)first_best(&row);
+    room->scores[0] = row.max;
     uint32_t n = 1;
     if (!limit_reached(&first, &row, 1, row.max)) {
         deal_entries(sel, &row, need->temperature);
-        n = walk_row(sel, &row, &limits, ids, scores);
+        n = walk_row(sel, &row, &limits, room->ids, room->scores);
     }
-    for (uint32_t i = 0; i < need->n_ids; i++) id_scores[i] = row.s[need->ids[i]];
+    for (uint32_t i = 0; i < need->n_ids; i++) room->id_scores[i] = row.s[need->ids[i]];
     *head = (struct score_head){.lse = row.lse,
                                 .whole = n == row.n,
                                 .n = n,
-                                .ids = ids,
-                                .scores = scores,
+                                .ids = room->ids,
+                                .scores = room->scores,
                                 .n_ids = need->n_ids,
-                                .id_scores = id_scores,
+                                .id_scores = room->id_scores,
                                 .raw = need->raw ? z : NULL};
     return ERR_NONE;
 }

@@ -21,17 +21,21 @@ size_t score_selector_bytes(uint32_t n_vocab);
 int score_selector_open(struct score_selector **out, uint32_t n_vocab, struct err *err);
 void score_selector_close(struct score_selector *sel); /* NULL is allowed */
 
+/* Where an answer goes; the caller's. */
+struct score_room {
+    int32_t *ids;     /* [n_vocab]: the head gets the first head->n places, here and in scores */
+    float *scores;    /* [n_vocab] */
+    float *id_scores; /* [need->n_ids], may be NULL when there are none */
+};
+
 /* score_select() - answer need for one row.
  *
- * z          f32 [n_vocab], read only.
- * ids        i32 [n_vocab], scores f32 [n_vocab]: the head goes into the first head->n places.
- * id_scores  f32 [need->n_ids], may be NULL when there are none.
- * head       filled; it borrows ids, scores, id_scores and, when raw is wanted, z.
+ * z     f32 [n_vocab], read only.
+ * head  filled; it borrows what room points to and, when raw is wanted, z.
  * Cost  no allocation. Linear in n_vocab, and only the head is sorted. One caller at a time.
  * Returns 0, ERR_PEER (a need out of its range, n_ids > n_vocab included), or ERR_NUMERIC (a score
  * is not finite, or every token is banned); after an error head and the buffers are undefined. */
 int score_select(struct score_selector *sel, const float *z, const struct score_need *need,
-                 int32_t *ids, float *scores, float *id_scores, struct score_head *head,
-                 struct err *err);
+                 const struct score_room *room, struct score_head *head, struct err *err);
 
 #endif

@@ -203,9 +203,10 @@ static void answer(struct stage_state *s, const struct msg_batch *b, uint8_t *ou
         }
         s->f->fetches += fetch;
         struct err err;
-        if (score_select(s->selector, from->rows + (size_t)row * n_vocab, need,
-                         ids + (size_t)k * n_vocab, scores + (size_t)k * n_vocab,
-                         id_scores + (size_t)k * n_vocab, &heads[k], &err) != ERR_NONE)
+        const size_t at = (size_t)k * n_vocab;
+        const struct score_room room = {ids + at, scores + at, id_scores + at};
+        if (score_select(s->selector, from->rows + (size_t)row * n_vocab, need, &room, &heads[k],
+                         &err) != ERR_NONE)
             broke(s, err.text, b->id);
         if (s->f->options.short_heads && !fetch && need->count == 0 && heads[k].n > 1) {
             heads[k].n = 1;

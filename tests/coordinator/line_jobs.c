@@ -49,7 +49,9 @@ void foretell(struct job *j)
         int32_t ids[VOCAB], token;
         float scores[VOCAB];
         struct score_head head;
-        assert_int_equal(score_select(sel, z, &need, ids, scores, NULL, &head, &err), ERR_NONE);
+        assert_int_equal(
+            score_select(sel, z, &need, &(struct score_room){ids, scores, NULL}, &head, &err),
+            ERR_NONE);
         assert_int_equal(sampler_pick(sm, &head, n, &token, &err), ERR_NONE);
         if (token == END_TOKEN) {
             j->want_finish = LINE_FINISH_STOP;

@@ -38,7 +38,8 @@ static struct score_head answer(const float *z, const struct score_need *need)
 {
     struct score_head head;
     struct err err;
-    assert_int_equal(score_select(stage.sel, z, need, stage.ids, stage.scores, NULL, &head, &err),
+    assert_int_equal(score_select(stage.sel, z, need,
+                                  &(struct score_room){stage.ids, stage.scores, NULL}, &head, &err),
                      ERR_NONE);
     return head;
 }

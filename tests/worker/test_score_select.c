@@ -103,12 +103,17 @@ static void open_fixture(struct fixture *f, uint32_t n)
     assert_int_equal(score_selector_open(&f->sel, n, &f->err), ERR_NONE);
 }
 
+static int select_row(struct fixture *f, const float *z, const struct score_need *need,
+                      struct score_head *head)
+{
+    const struct score_room room = {f->ids, f->scores, f->id_scores};
+    return score_select(f->sel, z, need, &room, head, &f->err);
+}
+
 static struct score_head select_head(struct fixture *f, const struct score_need *need)
 {
     struct score_head head;
-    assert_int_equal(
-        score_select(f->sel, f->z, need, f->ids, f->scores, f->id_scores, &head, &f->err),
-        ERR_NONE);
+    assert_int_equal(select_row(f, f->z, need, &head), ERR_NONE);
     make_reference(&f->ref, f->z, f->n, need);
     return head;
 }
@@ -232,8 +237,7 @@ static void answers_do_not_depend_on_earlier_rows(void **state)
     memcpy(first_scores, first.scores, first.n * sizeof first_scores[0]);
     struct score_head between, again;
     struct score_need all = {.temperature = 2};
-    assert_int_equal(score_select(f.sel, other, &all, f.ids, f.scores, NULL, &between, &f.err),
-                     ERR_NONE);
+    assert_int_equal(select_row(&f, other, &all, &between), ERR_NONE);
     again = select_head(&f, &need);
     assert_true(again.lse == first.lse && again.n == first.n);
     assert_memory_equal(again.ids, first_ids, first.n * sizeof first_ids[0]);
@@ -262,7 +266,7 @@ static int select_broken(struct fixture *f, uint32_t at, float value)
     struct score_head head;
     float kept = f->z[at];
     f->z[at] = value;
-    int rc = score_select(f->sel, f->z, &need, f->ids, f->scores, NULL, &head, &f->err);
+    int rc = select_row(f, f->z, &need, &head);
     f->z[at] = kept;
     return rc;
 }
@@ -299,8 +303,7 @@ static void a_row_of_banned_tokens_is_an_error(void **state)
     assert_int_equal(head.ids[0], 2);
     assert_true(head.lse == (double)f.z[2]);
     need.n_adjust = 3;
-    assert_int_equal(score_select(f.sel, f.z, &need, f.ids, f.scores, NULL, &head, &f.err),
-                     ERR_NUMERIC);
+    assert_int_equal(select_row(&f, f.z, &need, &head), ERR_NUMERIC);
     assert_non_null(strstr(f.err.text, "banned"));
     score_selector_close(f.sel);
 }
@@ -341,9 +344,7 @@ static void a_need_out_of_range_is_refused(void **state)
     struct score_head head;
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
         f.err.text[0] = 0;
-        assert_int_equal(
-            score_select(f.sel, f.z, &needs[i], f.ids, f.scores, f.id_scores, &head, &f.err),
-            ERR_PEER);
+        assert_int_equal(select_row(&f, f.z, &needs[i], &head), ERR_PEER);
         assert_int_not_equal(f.err.text[0], 0);
     }
     score_selector_close(f.sel);
@@ -363,7 +364,9 @@ static void a_large_vocabulary_is_ordered_whole(void **state)
         fill_row(z, N, shape);
         struct score_need need = {.temperature = 1};
         struct score_head head;
-        assert_int_equal(score_select(sel, z, &need, ids, scores, NULL, &head, &err), ERR_NONE);
+        assert_int_equal(
+            score_select(sel, z, &need, &(struct score_room){ids, scores, NULL}, &head, &err),
+            ERR_NONE);
         assert_true(head.whole && head.n == N);
         for (uint32_t i = 1; i < N; i++) {
             assert_true(scores[i - 1] > scores[i] ||
