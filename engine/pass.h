@@ -17,8 +17,8 @@
 #include "engine/weights.h"
 
 enum {
-    GROUP_ROWS = 16,  /* rows of a sequence that attend together */
-    BUFFERS_MAX = 20, /* arrays of struct buffers */
+    GROUP_ROWS = 16,        /* rows of a sequence that attend together */
+    STAGE_BUFFERS_MAX = 20, /* arrays of struct buffers */
 };
 
 /* Rows [first, first + n) of the batch: one sequence, ascending positions. */
@@ -49,10 +49,10 @@ struct buffers {
     struct row_group *groups; /* [rows] */
     float *parts;             /* [n_parts] results of tiles that threads share: see attend.c */
     uint64_t n_parts;
-    uint32_t *wanted;         /* [wanted_max] rows whose scores are wanted */
-    uint8_t *seen;            /* [n_seqs] sequences met while checking a batch */
-    uint64_t bytes;           /* of all of these */
-    void *taken[BUFFERS_MAX]; /* all of these, to be freed */
+    uint32_t *wanted;               /* [wanted_max] rows whose scores are wanted */
+    uint8_t *seen;                  /* [n_seqs] sequences met while checking a batch */
+    uint64_t bytes;                 /* of all of these */
+    void *taken[STAGE_BUFFERS_MAX]; /* all of these, to be freed */
     uint32_t n_taken;
 };
 

@@ -3,7 +3,7 @@
  *
  * Plain data, without compute, so that the fronts can fill it in and the worker room can carry it
  * out.
- * Stations before: coordinator/front/synth, coordinator/front/quantize.
+ * Stations before: coordinator/front/synth_order, quantize.
  * Next stations: worker/synth, worker/requantize. */
 #ifndef TANDEM_ENGINE_RECIPE_H
 #define TANDEM_ENGINE_RECIPE_H

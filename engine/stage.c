@@ -36,7 +36,7 @@ static int take(struct buffers *b, void *out, uint64_t n, size_t value_bytes, co
     CHECK(memory != NULL, err, ERR_MEMORY,
           "%s need %" PRIu64 " bytes and the system has no memory left: ask for fewer rows a batch",
           what, bytes);
-    BUG_IF(b->n_taken == BUFFERS_MAX, "more buffers than there is room to note");
+    BUG_IF(b->n_taken == STAGE_BUFFERS_MAX, "more buffers than there is room to note");
     b->taken[b->n_taken++] = memory;
     b->bytes += bytes;
     memcpy(out, &memory, sizeof memory);

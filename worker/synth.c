@@ -299,7 +299,6 @@ static void describe(const struct job *j, const struct tensor_row *row, uint32_t
     t->format = mixture_is_small(t) ? FORMAT_F32 : j->order->format;
 }
 
-/* visit_tensors() - all of them, in the order of the file. */
 typedef int visit_fn(struct job *j, const struct item *item, void *ctx, struct err *err);
 
 static int visit_rows(struct job *j, bool layers, uint32_t layer, visit_fn *visit, void *ctx,
@@ -316,6 +315,7 @@ static int visit_rows(struct job *j, bool layers, uint32_t layer, visit_fn *visi
     return ERR_NONE;
 }
 
+/* visit_tensors() - all of them, in the order of the file. */
 static int visit_tensors(struct job *j, visit_fn *visit, void *ctx, struct err *err)
 {
     TRY(visit_rows(j, false, 0, visit, ctx, err));

@@ -22,7 +22,7 @@ struct session {
     struct tokenizer *tokenizer;
     struct token_list *prompts; /* [n_prompts] */
     uint32_t n_prompts;
-    bool tokens_only; /* the front's to set: it will not ask for LINE_SCORES */
+    bool tokens_only; /* the front's to set: it will not ask for scores */
     bool measures;    /* the front's to set: it reads the line's statistics and reports by itself */
     bool predicts;    /* the front's to set: it wants line_planner() */
     struct link *link; /* the starter's */

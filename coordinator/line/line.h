@@ -38,7 +38,7 @@ struct line_config {
     uint32_t kv_tokens; /* positions that the KV pool holds over all sequences; 0: n_seqs x n_ctx */
     /* What is in the cache is not computed again for the next request that begins with it. */
     bool share_prefixes;
-    bool tokens_only; /* no request asks for LINE_SCORES, so few wanted rows a batch are enough */
+    bool tokens_only; /* no request asks for scores, so few wanted rows a batch are enough */
     uint32_t chunk;   /* rows of a batch; 0: a default by the number of stages */
     uint32_t threads; /* of each stage; 0: each stage's share of its CPUs */
     enum kv_format kv;
@@ -64,9 +64,9 @@ int line_open(struct line **out, struct link *l, const struct line_config *confi
 
 enum line_scores {
     LINE_SCORES_NONE,
-    LINE_SCORES_ROWS, /* LINE_SCORES for every prompt position, with the raw row */
-    /* LINE_SCORES for every prompt position but the last: head->id_scores[0] is the score of the
-     * next prompt token, head->lse the row's. */
+    LINE_SCORES_ROWS, /* LINE_EVENT_SCORES for every prompt position, with the raw row */
+    /* LINE_EVENT_SCORES for every prompt position but the last: head->id_scores[0] is the score of
+     * the next prompt token, head->lse the row's. */
     LINE_SCORES_NEXT,
 };
 
@@ -91,7 +91,7 @@ enum line_event_kind {
     LINE_EVENT_PREFILL,  /* position prompt tokens are done; not for prompts of one batch */
     LINE_EVENT_SCORES,   /* see line_scores; position is the prompt position */
     LINE_EVENT_TOKEN,    /* a token was chosen; head: its ordered head, for top_probs */
-    LINE_EVENT_FINISHED, /* the last one of a request; token: the end token of FINISH_STOP, or -1 */
+    LINE_EVENT_FINISHED, /* the last one of a request; token: the end token, or -1 */
 };
 
 /* Pointers are valid until the next call into the line. */

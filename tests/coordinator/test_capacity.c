@@ -253,7 +253,7 @@ static void fewer_slots_and_a_smaller_cache_format_are_advised(void **state)
     assert_int_equal(check(&ln), ERR_NONE);
 }
 
-/* more_workers() - the plan of so many, each with the memory of the one that had too little. */
+/* check_more() - the plan of so many, each with the memory of the one that had too little. */
 static int check_more(struct made_line *ln, uint32_t n, uint64_t bytes, bool one_host)
 {
     struct made_line more;
