@@ -104,6 +104,7 @@ static int plan(struct planning *k, struct err *err)
                                        .kv = (enum kv_format)s->kv,
                                        .tokens_only = true};
     TRY(planner_open(&k->planner, &wish, k->cluster.ranks, k->cluster.n, err));
+    capacity_warn_of_context(k->model, planner_limits(k->planner));
     k->ranges = calloc(k->cluster.n, sizeof *k->ranges);
     CHECK(k->ranges != NULL, err, ERR_MEMORY, "no memory for %u ranks", k->cluster.n);
     TRY(planner_split(k->planner, k->ranges, err));

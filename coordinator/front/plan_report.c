@@ -54,17 +54,55 @@ static void print_rank(FILE *out, const struct plan_report *r, const struct outl
     const struct planner_rank *rank = &r->ranks[i];
     char layers[32], b[5][OUTPUT_BYTES_TEXT], may[OUTPUT_BYTES_TEXT] = "no limit";
     if (rank->may != MEMORY_UNLIMITED) output_bytes(rank->may, may);
-    fprintf(out, "%4u  %-*s  ", r->first_rank + i, width, rank->host);
-    if (is_left_out(r, i)) {
-        fprintf(out, "left out: it would only slow the line\n");
-        return;
-    }
     const struct footprint f = planner_need(r->planner, r->ranges[i]);
     snprintf(layers, sizeof layers, "%u..%u", r->ranges[i].first, r->ranges[i].end - 1);
+    fprintf(out, "%4u  %-*s  ", r->first_rank + i, width, rank->host);
     fprintf(out, "%-9s  %10s  %10s  %10s  %10s  %10s  %9.3f\n", layers,
             output_bytes(f.weights, b[0]), output_bytes(f.kv, b[1]), output_bytes(f.buffers, b[2]),
             output_bytes(capacity_total(&f) + CAPACITY_PROGRAM_BYTES, b[3]), may,
             1e3 * planner_stage_seconds(r->planner, i, r->ranges[i], &o->row));
+}
+
+/* Why a rank has no layers. */
+enum reason { REASON_MEMORY, REASON_LAYERS, REASON_SLOW, REASONS };
+static const char *const reasons[REASONS] = {
+    [REASON_MEMORY] = "no layer fits into what one may use",
+    [REASON_LAYERS] = "every layer has a rank of its own already",
+    [REASON_SLOW] = "one more would only slow the line",
+};
+
+static enum reason reason_of(const struct plan_report *r, uint32_t i, uint32_t n_stages)
+{
+    if (!planner_holds_any(r->planner, i)) return REASON_MEMORY;
+    return n_stages == r->model->hp.n_layer ? REASON_LAYERS : REASON_SLOW;
+}
+
+/* end_of_run() - behind the ranks from i on that are left out for the same reason. */
+static uint32_t end_of_run(const struct plan_report *r, uint32_t i, uint32_t n_stages)
+{
+    const enum reason reason = reason_of(r, i, n_stages);
+    while (i < r->n_ranks && is_left_out(r, i) && reason_of(r, i, n_stages) == reason) i++;
+    return i;
+}
+
+/* print_left_out() - those of one reason, on one line. */
+static void print_left_out(FILE *out, const struct plan_report *r, uint32_t n_stages,
+                           enum reason reason)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0, end; i < r->n_ranks; i = end) {
+        end = i + 1;
+        if (!is_left_out(r, i) || reason_of(r, i, n_stages) != reason) continue;
+        end = end_of_run(r, i, n_stages);
+        const char *host = r->ranks[i].host, *last = r->ranks[end - 1].host;
+        fprintf(out, "%s%u", count == 0 ? "left out: " : ", ", r->first_rank + i);
+        if (end > i + 1) fprintf(out, "..%u", r->first_rank + end - 1);
+        fprintf(out, " @%s", host);
+        if (strcmp(host, last) != 0) fprintf(out, "..%s", last);
+        count += end - i;
+    }
+    if (count > 1) fprintf(out, " (%u ranks)", count);
+    if (count > 0) fprintf(out, ": %s\n", reasons[reason]);
 }
 
 static void print_ranks(FILE *out, const struct plan_report *r, const struct outlook *o)
@@ -75,7 +113,10 @@ static void print_ranks(FILE *out, const struct plan_report *r, const struct out
             "layers", "weights", "kv", "buffers", "together", "may use", "ms/token");
     if (r->first_rank > 0)
         fprintf(out, "%4d  %-*s  the coordinator: little\n", 0, width, r->ranks[0].host);
-    for (uint32_t i = 0; i < r->n_ranks; i++) print_rank(out, r, o, i, width);
+    for (uint32_t i = 0; i < r->n_ranks; i++)
+        if (!is_left_out(r, i)) print_rank(out, r, o, i, width);
+    for (int reason = 0; reason < REASONS; reason++)
+        print_left_out(out, r, o->n_stages, (enum reason)reason);
     fprintf(out, "(together: with %s for the program itself)\n",
             output_bytes(CAPACITY_PROGRAM_BYTES, program));
 }

@@ -5,6 +5,7 @@
 #include "coordinator/line/capacity.h"
 
 #include "coordinator/line/scheduler.h"
+#include "engine/log.h"
 #include "engine/plan.h"
 #include "proto/stage_bytes.h"
 
@@ -75,6 +76,13 @@ int capacity_settle(const struct capacity_wish *w, struct line_limits *out, stru
     if (wanted < out->n_seqs) wanted = out->n_seqs;
     out->wanted_max = wanted < out->rows_max ? (uint32_t)wanted : out->rows_max;
     return ERR_NONE;
+}
+
+void capacity_warn_of_context(const struct model *m, const struct line_limits *l)
+{
+    if (l->n_ctx > m->hp.n_ctx_train)
+        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for",
+                 l->n_ctx, m->hp.n_ctx_train);
 }
 
 struct footprint capacity_working(const struct model *m, struct layer_range range,

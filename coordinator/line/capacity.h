@@ -1,6 +1,6 @@
 /* capacity - the sizes of a line, what each worker needs for them, and whether it may have that.
  *
- * Pure: no I/O, no ranks, no clock. Stations before: line (what is asked for; what the workers said
+ * Pure but for a warning: no ranks, no clock. Stations before: line (what is asked for; what the workers said
  * in HELLO), front/inspect. Station after: line, which loads only what fits. */
 #ifndef TANDEM_COORDINATOR_LINE_CAPACITY_H
 #define TANDEM_COORDINATOR_LINE_CAPACITY_H
@@ -27,6 +27,10 @@ struct capacity_wish {
 /* capacity_settle() - the limits that follow from it. ERR_CAPACITY: beyond what the model has
  * positions for, or more blocks than can be numbered. */
 int capacity_settle(const struct capacity_wish *w, struct line_limits *out, struct err *err);
+
+/* capacity_warn_of_context() - in the log, where sequences may become longer than the model was
+ * trained for. */
+void capacity_warn_of_context(const struct model *m, const struct line_limits *l);
 
 /* capacity_need() - what the worker of a range takes: buffers are the stage's and the worker's own.
  * Besides it every process takes about CAPACITY_PROGRAM_BYTES: the program, MPI, small messages.

@@ -65,7 +65,6 @@ static bool is_auto(const struct line_config *c)
 /* settle_limits() - the sizes of this line. */
 static int settle_limits(struct line *ln, const struct line_config *c, struct err *err)
 {
-    uint32_t n_ctx_train = c->model->hp.n_ctx_train;
     ln->wish = (struct capacity_wish){.model = c->model,
                                       .n_stages = ln->n_stages,
                                       .n_stages_max = ln->n_stages,
@@ -78,9 +77,7 @@ static int settle_limits(struct line *ln, const struct line_config *c, struct er
                                       .wire = c->wire,
                                       .tokens_only = c->tokens_only};
     TRY(capacity_settle(&ln->wish, &ln->limits, err));
-    if (ln->limits.n_ctx > n_ctx_train)
-        log_line(LOG_WARN, "--ctx %u is beyond the %u tokens that the model was trained for",
-                 ln->limits.n_ctx, n_ctx_train);
+    capacity_warn_of_context(c->model, &ln->limits);
     return ERR_NONE;
 }
 

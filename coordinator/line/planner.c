@@ -176,6 +176,13 @@ uint64_t planner_cost(struct planner *p, uint32_t rank, uint32_t next, struct la
     return cost + picoseconds(hop_seconds(p, rank, next, batch_bytes(p, &p->batch, next)));
 }
 
+bool planner_holds_any(struct planner *p, uint32_t rank)
+{
+    for (uint32_t i = 0; i < p->n_layer; i++)
+        if (total_need(p, (struct layer_range){i, i + 1}) <= p->ranks[rank].may) return true;
+    return false;
+}
+
 static uint64_t cost_for_plan(const void *ctx, uint32_t rank, uint32_t next,
                               struct layer_range range)
 {

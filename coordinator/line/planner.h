@@ -56,6 +56,9 @@ uint32_t planner_count_stages(const struct planner *p, const struct layer_range 
 struct footprint planner_need(struct planner *p, struct layer_range range);
 uint64_t planner_cost(struct planner *p, uint32_t rank, uint32_t next, struct layer_range range);
 
+/* planner_holds_any() - may the rank use what one layer at least needs? */
+bool planner_holds_any(struct planner *p, uint32_t rank);
+
 /* planner_largest_context() - of one sequence, as all others stay; 0: none fits. At most what the
  * model was trained for. ERR_MEMORY. */
 int planner_largest_context(struct planner *p, uint32_t *n_ctx, struct err *err);

@@ -67,6 +67,15 @@ check "this host is planned for" [ "$status" -eq 0 ]
 check "the plan names the bottleneck" grep -q '^slowest  rank [123] @' "$work/out"
 check "the plan says which context fits" grep -q '^context  [0-9]* tokens fit' "$work/out"
 
+tandem plan -m "$demo_model" --ranks 4 --ctx 300
+check "a context that the model was not trained for is warned of" \
+    grep -q -- '--ctx 300 is beyond the 256 tokens that the model was trained for' "$work/err"
+printf '* read=10 gops=100\na ranks=990\n' >"$work/cluster"
+tandem plan -m "$demo_model" --cluster "$work/cluster"
+check "ranks that are left out for one reason take one line" \
+    [ "$(grep -c 'left out' "$work/out")" = 1 ]
+check "which names them" grep -q '^left out: 9..990 @a (982 ranks): every layer has a rank' "$work/out"
+
 tandem plan -m "$demo_model"
 expect_error "a plan for nobody is refused" 1 'one of --ranks N and --cluster FILE'
 tandem plan -m "$demo_model" --ranks 2 --cluster "$work/three"
