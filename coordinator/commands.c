@@ -136,9 +136,11 @@ static const struct command commands[] = {
             "fits. A rank that would only slow the line is left out. Reads no tensor's data.\n"
             "A cluster file has a line for each host, in the order of the line:\n"
             "  node01 ranks=1 threads=8 memory=16GiB read=21.5 gops=900 link=30,1.1 local=1,5\n"
-            "ranks: workers there. memory: what they may use together. read, gops: what one of "
-            "them "
-            "reads of weights in GB/s and computes in 10^9 operations a second. link, local: "
+            "ranks: workers there, each with so many threads. cpus: of the host, for all of them. "
+            "memory: what they may use together. read, gops: what one of them reads of weights in "
+            "GB/s and computes in 10^9 operations a second while its neighbours rest; "
+            "busy=0.8,0.9: "
+            "what is left of both while as many work as there are CPUs for. link, local: "
             "microseconds and GB/s to other hosts and between ranks of this one. A line whose name "
             "is * sets what holds for the lines after it; # begins a comment.",
         .groups = {&group_model, &group_plan, &group_general},
@@ -149,13 +151,15 @@ static const struct command commands[] = {
         .name = "probe",
         .usage = "[-m MODEL] [-o FILE] [options]",
         .summary = "measure the hosts of a line and write the cluster file that plan reads",
-        .details = "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says "
-                   "what memory "
-                   "it may take, and measures for half a second how fast products with weights of "
-                   "-m's number "
-                   "format are; then the hops are measured. Loads nothing. tandem plan --help says "
-                   "what the "
-                   "file's words mean; it can be changed and added to by hand.",
+        .details =
+            "Run it as the line is run: mpirun -n N tandem probe -o FILE. Each worker says "
+            "what memory "
+            "it may take, and measures for half a second how fast products with weights of "
+            "-m's number "
+            "format are; those of one host do so one by one, and then together, as far as "
+            "its CPUs go; then the hops are measured. Loads nothing. tandem plan --help says "
+            "what the "
+            "file's words mean; it can be changed and added to by hand.",
         .groups = {&group_probe, &group_general},
         .needs_line = true,
         .run = probe_run,

@@ -16,6 +16,9 @@ enum {
     ROWS_MANY = 128,   /* of a prompt's batch */
     MANY_MATRICES = 8, /* are enough where many rows share them */
     TRIAL_MS = 200,
+    PIECES = 16,     /* of a pass over the weights, each timed by itself; one or more of them, */
+    LEAST_US = 1000, /* so that no time is shorter */
+    TIMES_MAX = 256,
     REPORT_MS = 50,
     FILL = 0x11, /* in every format and place a small number: nothing overflows, nothing is 0 */
 };
@@ -122,8 +125,8 @@ static void multiply(const struct bench *b, const struct panels *w, size_t from,
         }
 }
 
-/* walk() - seconds for n matrices one after the other; all threads meet behind each. */
-static double walk(struct bench *b, size_t n, size_t n_rows)
+/* walk() - seconds for n matrices, one after the other; all threads meet behind each. */
+static double walk(struct bench *b, size_t first, size_t n, size_t n_rows)
 {
     struct barrier barrier;
     barrier_init(&barrier);
@@ -132,7 +135,7 @@ static double walk(struct bench *b, size_t n, size_t n_rows)
     {
         const size_t id = (size_t)omp_get_thread_num(), size = (size_t)omp_get_num_threads();
         const size_t count = panels_count(b->n_out);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = first; i < first + n; i++) {
             const struct panels w = {.data = b->weights[i], .n_in = WIDTH, .n_out = b->n_out};
             multiply(b, &w, count * id / size, count * (id + 1) / size, n_rows);
             if (id == 0) report(b);
@@ -142,16 +145,36 @@ static double walk(struct bench *b, size_t n, size_t n_rows)
     return (double)(clock_now_ns() - begin) * 1e-9;
 }
 
-/* best_walk() - nothing makes a machine faster than it is, and much makes it slower. */
-static double best_walk(struct bench *b, size_t n, size_t n_rows)
+static int compare(const void *a, const void *b)
 {
-    double best = walk(b, n, n_rows);
-    for (const uint64_t begin = clock_now_ns();
-         clock_now_ns() - begin < (uint64_t)TRIAL_MS * 1000000U;) {
-        const double seconds = walk(b, n, n_rows);
-        if (seconds < best) best = seconds;
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* usual_walk() - seconds for a matrix: the median of many short times, since others on the machine,
+ * or a rank that is to be measured beside this one and has not begun yet, spoil some of them. One
+ * pass over n matrices at least, so that none comes from a cache that a model does not fit into. */
+static double usual_walk(struct bench *b, size_t n, size_t n_rows)
+{
+    double times[TIMES_MAX];
+    const size_t piece = (n + PIECES - 1) / PIECES;
+    size_t count = 0, at = 0;
+    const uint64_t begin = clock_now_ns();
+    for (bool passed = false; count < TIMES_MAX; count++) {
+        double seconds = 0;
+        size_t walked = 0;
+        if (passed && clock_now_ns() - begin > (uint64_t)TRIAL_MS * 1000000U) break;
+        while (seconds < LEAST_US * 1e-6) {
+            const size_t k = n - at < piece ? n - at : piece;
+            seconds += walk(b, at, k, n_rows);
+            walked += k;
+            at = at + k < n ? at + k : 0;
+            passed |= at == 0;
+        }
+        times[count] = seconds / (double)walked;
     }
-    return best;
+    qsort(times, count, sizeof *times, compare);
+    return times[count / 2];
 }
 
 /* solve() - the two figures of speed.h from the time of one row and of many, for one matrix. */
@@ -177,8 +200,8 @@ int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_
     int rc = take_all(&b, err);
     if (rc == ERR_NONE) {
         const size_t many = b.n < MANY_MATRICES ? b.n : MANY_MATRICES;
-        const double one_s = best_walk(&b, b.n, 1) / (double)b.n;
-        *out = solve(&b, one_s, best_walk(&b, many, ROWS_MANY) / (double)many);
+        const double one_s = usual_walk(&b, b.n, 1);
+        *out = solve(&b, one_s, usual_walk(&b, many, ROWS_MANY));
     }
     give_back(&b);
     return rc;

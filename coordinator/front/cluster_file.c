@@ -20,20 +20,23 @@ struct host {
 };
 
 /* What a line can say. Numbers have low <= x <= high. */
-enum word_kind { WORD_COUNT, WORD_BYTES, WORD_RATE, WORD_LINK };
+enum word_kind { WORD_COUNT, WORD_BYTES, WORD_RATE, WORD_LINK, WORD_SHARE };
 struct word {
     const char *key;
     enum word_kind kind;
-    size_t offset; /* in struct host: uint32_t, uint64_t, double or struct planner_link */
+    size_t offset; /* in struct host: uint32_t, uint64_t, double, struct planner_link or
+                      planner_share */
     double low, high;
     double unit; /* of a rate */
 };
 static const struct word words[] = {
     {"ranks", WORD_COUNT, offsetof(struct host, ranks), 1, 4095, 1},
     {"threads", WORD_COUNT, offsetof(struct host, rank.threads), 1, THREADS_MAX, 1},
+    {"cpus", WORD_COUNT, offsetof(struct host, rank.cpus), 1, THREADS_MAX, 1},
     {"memory", WORD_BYTES, offsetof(struct host, memory), 1, 0x1p60, 1},
     {"read", WORD_RATE, offsetof(struct host, rank.speed.read_bytes_s), 1e-3, 1e6, 1e9},
     {"gops", WORD_RATE, offsetof(struct host, rank.speed.ops_s), 1e-3, 1e9, 1e9},
+    {"busy", WORD_SHARE, offsetof(struct host, rank.busy), 1e-3, 1, 1},
     {"link", WORD_LINK, offsetof(struct host, rank.away), 0, 0, 1e9},
     {"local", WORD_LINK, offsetof(struct host, rank.local), 0, 0, 1e9},
 };
@@ -59,6 +62,13 @@ static double unit_of_bytes(const char *text)
     return pow(1024, (double)(at - letters + 1));
 }
 
+static bool take_share(const struct word *w, double read, double ops, uint8_t *out)
+{
+    if (read < w->low || read > w->high || ops < w->low || ops > w->high) return false;
+    memcpy(out, &(struct planner_share){read, ops}, sizeof(struct planner_share));
+    return true;
+}
+
 /* take_value() - of a word, into the host. false: it is none, or out of range. */
 static bool take_value(const struct word *w, const char *text, struct host *h)
 {
@@ -66,8 +76,9 @@ static bool take_value(const struct word *w, const char *text, struct host *h)
     double x, rate = 0;
     uint8_t *at = (uint8_t *)h + w->offset;
     if (!take_number(text, &x, &rest)) return false;
-    if (w->kind == WORD_LINK) {
+    if (w->kind == WORD_LINK || w->kind == WORD_SHARE) {
         if (*rest != ',' || !take_number(rest + 1, &rate, &rest) || *rest != '\0') return false;
+        if (w->kind == WORD_SHARE) return take_share(w, x, rate, at);
         if (x > 1e7 || rate < 1e-6 || rate > 1e6) return false;
         memcpy(at, &(struct planner_link){x, rate * w->unit}, sizeof(struct planner_link));
         return true;
@@ -100,8 +111,8 @@ static int take_word(const char *word, struct host *h, const struct place *at, s
         return ERR_NONE;
     }
     return err_set(err, ERR_FILE,
-                   "%s:%" PRIu32 ": '%.40s' is none of ranks=, threads=, memory=, read=, gops=, "
-                   "link= and local=",
+                   "%s:%" PRIu32 ": '%.40s' is none of ranks=, threads=, cpus=, memory=, read=, "
+                   "gops=, busy=, link= and local=",
                    at->path, at->line, word);
 }
 
@@ -205,6 +216,8 @@ static void join(struct planner_rank *a, const struct planner_rank *b)
     a->local = (struct planner_link){fmax(a->local.us, b->local.us),
                                      fmin(a->local.bytes_s, b->local.bytes_s)};
     if (b->may < a->may) a->may = b->may;
+    a->busy =
+        (struct planner_share){fmin(a->busy.read, b->busy.read), fmin(a->busy.ops, b->busy.ops)};
     if (b->threads < a->threads) a->threads = b->threads;
 }
 
@@ -220,6 +233,9 @@ void cluster_file_write(FILE *out, const struct planner_rank *ranks, uint32_t n)
         fprintf(out, "%s  ranks=%" PRIu32 " threads=%" PRIu32, r.host, end - i, r.threads);
         if (r.may != MEMORY_UNLIMITED)
             fprintf(out, " memory=%" PRIu64 "M", r.may / (1 << 20) * (end - i));
+        if (r.cpus > 0) fprintf(out, " cpus=%" PRIu32, r.cpus);
+        if (r.busy.read < 1 || r.busy.ops < 1)
+            fprintf(out, " busy=%.3f,%.3f", r.busy.read, r.busy.ops);
         fprintf(out, " read=%.3f gops=%.1f link=%.1f,%.4f local=%.1f,%.4f\n",
                 r.speed.read_bytes_s * 1e-9, r.speed.ops_s * 1e-9, r.away.us, r.away.bytes_s * 1e-9,
                 r.local.us, r.local.bytes_s * 1e-9);

@@ -7,9 +7,12 @@
  *   NAME             of the host; * sets what the lines after it need not say
  *   ranks=N          workers there (1)
  *   threads=N        of each (1)
+ *   cpus=N           of the host, for all its ranks (as many as their threads)
  *   memory=BYTES     they may use together, as 16GiB, 400M or bytes (no limit)
  *   read=GB/s        of packed weights that go through one of them, one row at a time; needed
  *   gops=N           10^9 operations a second of one of them, many rows at a time; needed
+ *   busy=R,G         what is left of read and gops, 0..1, while as many of them work at the same
+ *                    time as the CPUs allow (1,1)
  *   link=US,GB/s     to other hosts: microseconds, and 10^9 bytes a second (50,0.1)
  *   local=US,GB/s    between ranks of this host (2,5)
  * Stations before: the command line, or probe. Station after: line/planner. */

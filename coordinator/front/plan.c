@@ -12,6 +12,7 @@
 #include "engine/plan.h"
 
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,13 +45,31 @@ static uint64_t share_memory(uint32_t threads, uint32_t n)
     return shared < l.process ? shared : l.process;
 }
 
-/* take_this_host() - as n equal workers, of which one is measured: at most half a second. */
-static int take_this_host(struct planning *k, uint32_t n, struct err *err)
+/* measure_rank() - one worker of this host, and then as many as can compute at the same time, as
+ * one team. */
+static int measure_rank(const struct planning *k, uint32_t n, struct planner_rank *rank,
+                        struct err *err)
 {
     struct plan_model_work work;
+    struct plan_speed all;
+    TRY(plan_work_read(&work, k->model, (enum kv_format)k->settings->kv, err));
+    const uint32_t format = work.main_format;
+    plan_work_free(&work);
+    const uint64_t bytes = plan_stage_bytes(k->model, (struct layer_range){0, work.n_layer});
+    TRY(k->starter->measure(&rank->speed, format, rank->threads, bytes, err));
+    const uint32_t fit = rank->cpus / rank->threads, lanes = fit < n ? fit : n;
+    if (lanes < 2) return ERR_NONE;
+    TRY(k->starter->measure(&all, format, lanes * rank->threads, bytes, err));
+    rank->busy.read = fmin(all.read_bytes_s / lanes / rank->speed.read_bytes_s, 1);
+    rank->busy.ops = fmin(all.ops_s / lanes / rank->speed.ops_s, 1);
+    return ERR_NONE;
+}
+
+/* take_this_host() - as n equal workers; to measure one takes half a second, and as long again. */
+static int take_this_host(struct planning *k, uint32_t n, struct err *err)
+{
     struct cluster *c = &k->cluster;
     const uint32_t cpus = count_cpus(), threads = cpus > n ? cpus / n : 1;
-    const struct layer_range all = {0, k->model->hp.n_layer};
     c->text = calloc(1, HOST_NAME_MAX + 1);
     c->ranks = calloc(n, sizeof *c->ranks);
     CHECK(c->text != NULL && c->ranks != NULL, err, ERR_MEMORY, "no memory for %u ranks", n);
@@ -58,11 +77,9 @@ static int take_this_host(struct planning *k, uint32_t n, struct err *err)
     struct planner_rank rank = planner_usual;
     rank.host = c->text;
     rank.threads = threads;
+    rank.cpus = cpus;
     rank.may = share_memory(threads, n);
-    TRY(plan_work_read(&work, k->model, (enum kv_format)k->settings->kv, err));
-    const uint32_t format = work.main_format;
-    plan_work_free(&work);
-    TRY(k->starter->measure(&rank.speed, format, threads, plan_stage_bytes(k->model, all), err));
+    TRY(measure_rank(k, n, &rank, err));
     for (c->n = 0; c->n < n; c->n++) c->ranks[c->n] = rank;
     return ERR_NONE;
 }

@@ -1,7 +1,7 @@
 /* capacity - the sizes of a line, what each worker needs for them, and whether it may have that.
  *
- * Pure but for a warning: no ranks, no clock. Stations before: line (what is asked for; what the workers said
- * in HELLO), front/inspect. Station after: line, which loads only what fits. */
+ * Pure but for a warning: no ranks, no clock. Stations before: line (what is asked for; what the
+ * workers said in HELLO), front/inspect. Station after: line, which loads only what fits. */
 #ifndef TANDEM_COORDINATOR_LINE_CAPACITY_H
 #define TANDEM_COORDINATOR_LINE_CAPACITY_H
 

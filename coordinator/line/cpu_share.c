@@ -19,6 +19,14 @@ uint32_t cpu_share_threads(const struct msg_hello *const *hellos, uint32_t n, ui
     return own->cpus > sharers ? own->cpus / sharers : 1;
 }
 
+uint32_t cpu_share_cpus(const struct msg_hello *const *hellos, uint32_t n, uint32_t worker)
+{
+    uint64_t cpus = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(hellos[i]->host, hellos[worker]->host) == 0) cpus += hellos[i]->cpus;
+    return cpus < hellos[worker]->cpus_online ? (uint32_t)cpus : hellos[worker]->cpus_online;
+}
+
 /* What the workers of one host have together. */
 struct host_sum {
     uint32_t first, workers;
@@ -28,18 +36,18 @@ struct host_sum {
 };
 
 static struct host_sum sum_host(const struct msg_hello *const *hellos, const uint32_t *threads,
-                                uint32_t n, const struct msg_hello *own)
+                                uint32_t n, uint32_t worker)
 {
-    struct host_sum s = {.first = n, .one_process = true};
+    const struct msg_hello *own = hellos[worker];
+    struct host_sum s = {
+        .first = n, .one_process = true, .cpus = cpu_share_cpus(hellos, n, worker)};
     for (uint32_t i = 0; i < n; i++) {
         if (strcmp(hellos[i]->host, own->host) != 0) continue;
         if (s.first == n) s.first = i;
         s.workers++;
         s.threads += threads[i];
-        s.cpus += hellos[i]->cpus;
         s.one_process &= hellos[i]->pid == own->pid;
     }
-    if (s.cpus > own->cpus_online) s.cpus = own->cpus_online;
     return s;
 }
 
@@ -47,7 +55,7 @@ uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *
 {
     uint32_t lanes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const struct host_sum s = sum_host(hellos, threads, n, hellos[i]);
+        const struct host_sum s = sum_host(hellos, threads, n, i);
         if (s.first != i) continue;
         const uint64_t at_once = s.threads > 0 ? s.cpus * s.workers / s.threads : 1;
         lanes += at_once < 1 ? 1 : at_once < s.workers ? (uint32_t)at_once : s.workers;
@@ -60,7 +68,7 @@ enum cpu_share_verdict cpu_share_judge(const struct msg_hello *const *hellos,
                                        char text[CPU_SHARE_TEXT_MAX])
 {
     const struct msg_hello *own = hellos[worker];
-    const struct host_sum s = sum_host(hellos, threads, n, own);
+    const struct host_sum s = sum_host(hellos, threads, n, worker);
     const uint32_t share = own->cpus_online / s.workers;
     if (is_bound(own) && own->cpus < share) {
         snprintf(text, CPU_SHARE_TEXT_MAX,

@@ -15,6 +15,9 @@ enum { CPU_SHARE_TEXT_MAX = 256 };
  * line. */
 uint32_t cpu_share_threads(const struct msg_hello *const *hellos, uint32_t n, uint32_t worker);
 
+/* cpu_share_cpus() - that the workers of a worker's host can run on together. */
+uint32_t cpu_share_cpus(const struct msg_hello *const *hellos, uint32_t n, uint32_t worker);
+
 /* cpu_share_lanes() - how many of the workers can compute at the same time: on each host no more
  * than its CPUs have threads of theirs. At least one. threads [n]. */
 uint32_t cpu_share_lanes(const struct msg_hello *const *hellos, const uint32_t *threads,

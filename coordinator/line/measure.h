@@ -15,7 +15,8 @@ struct measure_wish {
 };
 
 /* measure_ranks() - out[roster_size]; hosts' names live as long as the roster. One rank of each
- * host is measured at a time, half a second each; then the hops, one after the other. A link that
+ * host is measured at a time, half a second each; then as many of each host as can compute at the
+ * same time, together; then the hops, one after the other. A link that
  * no hop of the line takes is taken to be as *usual has it. Emulated links count as what they
  * emulate. Errors as roster_poll(). */
 int measure_ranks(struct roster *r, struct link *l, const struct measure_wish *wish,

@@ -4,9 +4,10 @@
  * engine/plan finds the cut; this is what it asks: a stage costs the time that a batch of decoding
  * rows takes in it and on the way to the next one, and it is not possible where its rank may not
  * have the memory. Ranks stand in the order of the line; those without which the slowest stage is
- * as fast are left out where that makes a token's way shorter. Pure: no I/O, no clock. Stations
- * before: line (--split auto), front/plan. Stations after: engine/plan, engine/plan_work, capacity.
- */
+ * as fast are left out where that makes a token's way shorter. Ranks of one host share its CPUs and
+ * its memory: no more of them work at a time than cpu_share says, and those that do slow one
+ * another as far as it was measured. Pure: no I/O, no clock. Stations before: line (--split auto),
+ * front/plan. Stations after: engine/plan, engine/plan_work, capacity, cpu_share. */
 #ifndef TANDEM_COORDINATOR_LINE_PLANNER_H
 #define TANDEM_COORDINATOR_LINE_PLANNER_H
 
@@ -18,16 +19,23 @@ struct planner_link {
     double us, bytes_s;
 };
 
+/* What is left of a rank's speed while as many ranks of its host work as its CPUs allow. */
+struct planner_share {
+    double read, ops; /* 0 < x <= 1 */
+};
+
 struct planner_rank {
-    const char *host; /* two of one name share a host */
-    uint32_t threads; /* for reports alone */
-    uint64_t may;     /* bytes that it may take, the program included */
-    struct plan_speed speed;
+    const char *host;        /* two of one name share a host */
+    uint32_t threads;        /* >= 1 */
+    uint32_t cpus;           /* of its host, for the threads of all its ranks; 0: enough for them */
+    uint64_t may;            /* bytes that it may take, the program included */
+    struct plan_speed speed; /* while the other ranks of its host rest */
+    struct planner_share busy;
     struct planner_link away, local; /* to ranks of other hosts, and of its own */
 };
 
-/* What holds where nothing is known: no limit of memory, one thread, 50 us and 0.1 GB/s between
- * hosts, 2 us and 5 GB/s inside one. No speed. */
+/* What holds where nothing is known: no limit of memory, one thread, a CPU for each, ranks that do
+ * not slow one another, 50 us and 0.1 GB/s between hosts, 2 us and 5 GB/s inside one. No speed. */
 extern const struct planner_rank planner_usual;
 
 struct planner;
@@ -70,14 +78,13 @@ struct planner_decode {
     double bubble;    /* the share of the stages' time without work */
     uint32_t slowest; /* the rank whose stage is the bottleneck */
 };
-struct planner_decode planner_predict_decode(const struct planner *p,
-                                             const struct layer_range *ranges, uint32_t n_seqs,
-                                             double context);
+struct planner_decode planner_predict_decode(struct planner *p, const struct layer_range *ranges,
+                                             uint32_t n_seqs, double context);
 
 /* planner_predict_prompt() - seconds from a prompt of n tokens alone to its first new token. */
 double planner_predict_prompt(struct planner *p, const struct layer_range *ranges, uint32_t n);
 
-/* planner_stage_seconds() - of a rank's stage, for a batch; hops left out. */
+/* planner_stage_seconds() - of a rank's stage, for a batch, while no other works; hops left out. */
 double planner_stage_seconds(const struct planner *p, uint32_t rank, struct layer_range range,
                              const struct plan_batch *b);
 

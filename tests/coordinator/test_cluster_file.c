@@ -30,16 +30,18 @@ static void what_a_line_says_holds_for_each_rank_of_the_host(void **state)
     (void)state;
     struct cluster c;
     struct err err;
-    const char *text =
-        "# a comment\n\n"
-        "a ranks=2 threads=3 memory=2GiB read=1.5 gops=20 link=30,0.5 local=1,4 # more\r\n"
-        "b\tread=2 gops=30 memory=1000";
+    const char *text = "# a comment\n\n"
+                       "a ranks=2 threads=3 memory=2GiB read=1.5 gops=20 link=30,0.5 local=1,4 "
+                       "cpus=5 busy=0.5,0.75 # more\r\n"
+                       "b\tread=2 gops=30 memory=1000";
     assert_int_equal(parse(&c, text, &err), ERR_NONE);
     assert_int_equal(c.n, 3);
     for (int i = 0; i < 2; i++) {
         const struct planner_rank *r = &c.ranks[i];
         assert_string_equal(r->host, "a");
         assert_int_equal(r->threads, 3);
+        assert_int_equal(r->cpus, 5);
+        assert_true(r->busy.read == 0.5 && r->busy.ops == 0.75);
         assert_int_equal(r->may, 1 << 30);
         assert_true(r->speed.read_bytes_s == 1.5e9 && r->speed.ops_s == 20e9);
         assert_true(r->away.us == 30 && r->away.bytes_s == 0.5e9);
@@ -48,6 +50,8 @@ static void what_a_line_says_holds_for_each_rank_of_the_host(void **state)
     assert_string_equal(c.ranks[2].host, "b");
     assert_int_equal(c.ranks[2].may, 1000);
     assert_int_equal(c.ranks[2].threads, 1);
+    assert_int_equal(c.ranks[2].cpus, 0);
+    assert_true(c.ranks[2].busy.read == 1 && c.ranks[2].busy.ops == 1);
     cluster_free(&c);
 }
 
@@ -120,6 +124,11 @@ static void hostile_files_are_refused_with_file_and_line(void **state)
         {"a read=1 gops=1 memory=3XiB", "'memory=3XiB' is no value"},
         {"a read=1 gops=1 memory=3GiBs", "'memory=3GiBs' is no value"},
         {"a read=1 gops=1 memory=9999999999T", "'memory=9999999999T' is no value"},
+        {"a read=1 gops=1 cpus=0", "'cpus=0' is no value"},
+        {"a read=1 gops=1 busy=1", "'busy=1' is no value"},
+        {"a read=1 gops=1 busy=0,1", "'busy=0,1' is no value"},
+        {"a read=1 gops=1 busy=1,1.1", "'busy=1,1.1' is no value"},
+        {"a read=1 gops=1 busy=1,nan", "'busy=1,nan' is no value"},
         {"a read=1 gops=1 link=3", "'link=3' is no value"},
         {"a read=1 gops=1 link=3,", "'link=3,' is no value"},
         {"a read=1 gops=1 link=,3", "'link=,3' is no value"},
@@ -148,7 +157,7 @@ static void what_is_written_is_read_again(void **state)
     struct err err;
     assert_int_equal(parse(&c,
                            "* read=2.5 gops=300 link=40,0.11 local=1,6 threads=4 memory=8GiB\n"
-                           "a ranks=2\nb\na threads=2\n",
+                           "a ranks=2 cpus=7 busy=0.5,0.625\nb\na threads=2\n",
                            &err),
                      ERR_NONE);
     char *text = NULL;
@@ -166,6 +175,8 @@ static void what_is_written_is_read_again(void **state)
         assert_true(fabs(x->speed.read_bytes_s / y->speed.read_bytes_s - 1) < 1e-3);
         assert_true(fabs(x->away.bytes_s / y->away.bytes_s - 1) < 1e-3);
         assert_true(x->local.us == y->local.us);
+        assert_int_equal(x->cpus, y->cpus);
+        assert_true(x->busy.read == y->busy.read && x->busy.ops == y->busy.ops);
     }
     cluster_free(&c);
     cluster_free(&again);
@@ -204,6 +215,7 @@ static const struct stored {
 } stored[] = {
     {"laptop", "laptop", "8B, Q8_0", &llama_8b, FORMAT_Q8_0, 8192, 1},
     {"two-desktops", "two-desktops", "8B, Q8_0", &llama_8b, FORMAT_Q8_0, 8192, 4},
+    {"small-vm", "small-vm", "7B, Q4_0", &llama_7b, FORMAT_Q4_0, 1024, 8},
     {"boards", "boards", "7B, Q4_0", &llama_7b, FORMAT_Q4_0, 2048, 1},
     {"boards", "boards-70b", "70B, Q4_0", &llama_70b, FORMAT_Q4_0, 2048, 1},
     {"mixed", "mixed", "70B, Q4_0", &llama_70b, FORMAT_Q4_0, 8192, 8},

@@ -122,6 +122,9 @@ static void draw_ranks(struct random_state *r, const struct model *m,
     for (uint32_t i = 0; i < n; i++)
         ranks[i] = (struct planner_rank){
             .host = hosts[draw(r, 4)],
+            .threads = 1 + (uint32_t)draw(r, 4),
+            .cpus = (uint32_t)draw(r, 9),
+            .busy = {draw_scale(r, 0.3, 1), draw_scale(r, 0.3, 1)},
             .may = CAPACITY_PROGRAM_BYTES +
                    (uint64_t)((double)capacity_total(&f) * draw_scale(r, 0.2, 3)),
             .speed = {draw_scale(r, 1e8, 1e10), draw_scale(r, 1e9, 1e11)},
@@ -174,7 +177,9 @@ static void the_cut_is_the_best_of_all_in_a_thousand_cases(void **state)
 /* ---- single facts ---- */
 
 static const struct planner_rank plain = {.host = "a",
+                                          .threads = 1,
                                           .may = UINT64_C(1) << 40,
+                                          .busy = {1, 1},
                                           .speed = {1e10, 1e12},
                                           .away = {50, 1e8},
                                           .local = {1, 5e9}};
@@ -327,6 +332,84 @@ static void predictions_follow_from_the_figures(void **state)
     end(&k);
 }
 
+static const struct plan_speed reading = {1e9, 1e18}, computing = {1e18, 1e9};
+
+/* decode_rate() - of so many sequences on as many ranks of one host, with so many CPUs and that
+ * share of their speed left. */
+static double decode_rate(struct made *k, const struct plan_speed *speed, uint32_t n_ranks,
+                          uint32_t cpus, double busy, uint32_t n_seqs)
+{
+    for (uint32_t i = 0; i < n_ranks; i++) {
+        k->ranks[i].speed = *speed;
+        k->ranks[i].cpus = cpus;
+        k->ranks[i].busy = (struct planner_share){busy, busy};
+    }
+    assert_int_equal(split(k, n_ranks, n_seqs), ERR_NONE);
+    assert_int_equal(planner_count_stages(k->p, k->ranges), n_ranks);
+    return planner_predict_decode(k->p, k->ranges, n_seqs, 0).tok_s;
+}
+
+static void ranks_of_one_host_share_its_cpus(void **state)
+{
+    (void)state;
+    struct made k;
+    make(&k, &eight);
+    static const struct {
+        uint32_t n_ranks, cpus, n_seqs;
+        double reading, computing; /* times as fast as one rank with one sequence */
+    } cases[] = {
+        {2, 2, 1, 1, 1},   {4, 1, 1, 1, 1},                      /* a sequence is in one place */
+        {2, 1, 16, 16, 1}, {4, 1, 16, 16, 1},                    /* one batch of all of them */
+        {2, 2, 16, 16, 2}, {4, 2, 16, 16, 2}, {3, 2, 16, 16, 2}, /* two batches of eight */
+        {4, 0, 16, 16, 4},                                       /* four batches of four */
+    };
+    const double read_one = decode_rate(&k, &reading, 1, 1, 1, 1);
+    const double compute_one = decode_rate(&k, &computing, 1, 1, 1, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t n = cases[i].n_ranks, cpus = cases[i].cpus, n_seqs = cases[i].n_seqs;
+        const double read = decode_rate(&k, &reading, n, cpus, 1, n_seqs) / read_one;
+        const double compute = decode_rate(&k, &computing, n, cpus, 1, n_seqs) / compute_one;
+        if (fabs(read / cases[i].reading - 1) > 0.05 ||
+            fabs(compute / cases[i].computing - 1) > 0.05)
+            fail_msg("case %zu: %.2f and %.2f times as fast as one, want %.2f and %.2f", i, read,
+                     compute, cases[i].reading, cases[i].computing);
+    }
+    end(&k);
+}
+
+static void ranks_that_slow_one_another_do_so_as_far_as_they_work_together(void **state)
+{
+    (void)state;
+    struct made k;
+    make(&k, &eight);
+    const double one = decode_rate(&k, &reading, 1, 1, 0.5, 1);
+    assert_true(fabs(decode_rate(&k, &reading, 2, 2, 0.5, 1) / one - 1) < 0.05);
+    assert_true(fabs(decode_rate(&k, &reading, 2, 2, 0.5, 16) / one / 8 - 1) < 0.05);
+    assert_true(fabs(decode_rate(&k, &reading, 3, 1, 0.5, 16) / one / 16 - 1) < 0.05);
+    k.ranks[1].host = "b"; /* alone there, and so is the other one */
+    k.ranks[1].away = plain.local;
+    k.ranks[0].away = plain.local;
+    assert_true(fabs(decode_rate(&k, &reading, 2, 1, 0.5, 16) / one / 16 - 1) < 0.05);
+    end(&k);
+}
+
+static void a_prompt_takes_no_less_than_the_cpus_of_its_host_allow(void **state)
+{
+    (void)state;
+    struct made k;
+    make(&k, &eight);
+    for (int i = 0; i < RANKS_MAX; i++) k.ranks[i].speed = (struct plan_speed){1e15, 1e9};
+    assert_int_equal(split(&k, 1, 1), ERR_NONE);
+    const double alone_s = planner_predict_prompt(k.p, k.ranges, 64);
+    for (uint32_t cpus = 1; cpus <= RANKS_MAX; cpus++) {
+        for (int i = 0; i < RANKS_MAX; i++) k.ranks[i].cpus = cpus;
+        assert_int_equal(split(&k, RANKS_MAX, 1), ERR_NONE);
+        const double seconds = planner_predict_prompt(k.p, k.ranges, 64);
+        assert_true(seconds > 0.99 * alone_s / cpus && seconds < 1.01 * alone_s);
+    }
+    end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +420,9 @@ int main(void)
         cmocka_unit_test(more_ranks_than_layers_leave_some_out),
         cmocka_unit_test(what_does_not_fit_is_refused_with_a_context_that_does),
         cmocka_unit_test(predictions_follow_from_the_figures),
+        cmocka_unit_test(ranks_of_one_host_share_its_cpus),
+        cmocka_unit_test(ranks_that_slow_one_another_do_so_as_far_as_they_work_together),
+        cmocka_unit_test(a_prompt_takes_no_less_than_the_cpus_of_its_host_allow),
     };
     return cmocka_run_group_tests_name("planner", tests, NULL, NULL);
 }
