@@ -151,10 +151,12 @@ int bench_collect_limits(struct bench_results *r, struct line *ln, const struct 
 
 /* ---- after it has stopped ---- */
 
-static struct bench_stage stage_row(const struct line_stats_stage *s, const struct line *ln,
+static struct bench_stage stage_row(const struct line_stats_stage *s, struct line *ln,
                                     const char *layers)
 {
     const double second = 1e-9;
+    const struct layer_range *ranges;
+    const struct footprint need = planner_need(line_planner(ln, &ranges), s->stage->range);
     return (struct bench_stage){.rank = (uint64_t)s->stage->rank,
                                 .host = s->stage->host,
                                 .isa = isa_name(line_isa(ln)),
@@ -162,6 +164,7 @@ static struct bench_stage stage_row(const struct line_stats_stage *s, const stru
                                 .layers = layers,
                                 .weight_bytes = s->stage->bytes.weights,
                                 .kv_bytes = s->stage->bytes.kv,
+                                .need_bytes = capacity_total(&need) + CAPACITY_PROGRAM_BYTES,
                                 .rss_bytes = s->stage->report.rss_bytes,
                                 .load_s = (double)s->stage->load_ns * second,
                                 .compute_s = (double)s->compute_ns * second,
@@ -173,7 +176,7 @@ static struct bench_stage stage_row(const struct line_stats_stage *s, const stru
                                 .wall_s = (double)s->wall_ns * second};
 }
 
-static int collect_stages(struct bench_results *r, const struct line *ln, struct err *err)
+static int collect_stages(struct bench_results *r, struct line *ln, struct err *err)
 {
     struct line_stats stats;
     int rc = line_stats_read(&stats, ln, 1, UINT64_MAX, err);
@@ -218,8 +221,8 @@ static int collect_bubbles(struct bench_results *r, const struct line *ln,
     return ERR_NONE;
 }
 
-int bench_collect_times(struct bench_results *r, const struct line *ln,
-                        const struct bench_span *spans, struct err *err)
+int bench_collect_times(struct bench_results *r, struct line *ln, const struct bench_span *spans,
+                        struct err *err)
 {
     r->n_stages = line_stage_count(ln);
     r->ranks = r->n_stages + 1;

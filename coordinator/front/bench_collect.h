@@ -20,8 +20,8 @@ int bench_collect_limits(struct bench_results *r, struct line *ln, const struct 
 
 /* bench_collect_times() - after it: stages, the hops' latencies, the runs' bubbles. spans [n_runs].
  * Strings live as long as the line. ERR_MEMORY. */
-int bench_collect_times(struct bench_results *r, const struct line *ln,
-                        const struct bench_span *spans, struct err *err);
+int bench_collect_times(struct bench_results *r, struct line *ln, const struct bench_span *spans,
+                        struct err *err);
 
 /* bench_collect_free() - all tables, the runs too. */
 void bench_collect_free(struct bench_results *r);

@@ -20,10 +20,11 @@ typedef double bench_REAL;
 /* clang-format off */
 
 /* A stage, over its whole life; idle: no request was there, or it was being probed. rss_bytes: of
- * its process, at most. */
+ * its process, at most; need_bytes: what the plan said of it. */
 #define BENCH_STAGE(X)                                                                             \
     X(COUNT, rank) X(TEXT, host) X(TEXT, isa) X(COUNT, threads) X(TEXT, layers)                    \
-    X(COUNT, weight_bytes) X(COUNT, kv_bytes) X(COUNT, rss_bytes) X(REAL, load_s)                  \
+    X(COUNT, weight_bytes) X(COUNT, kv_bytes) X(COUNT, need_bytes) X(COUNT, rss_bytes)             \
+    X(REAL, load_s)                                                                                \
     X(REAL, compute_s) X(REAL, wait_s) X(REAL, send_s) X(REAL, control_s) X(REAL, idle_s)          \
     X(REAL, other_s) X(REAL, wall_s)
 

@@ -22,21 +22,24 @@ static void print_stages(FILE *out, const struct bench_results *r)
     int width = 4;
     for (size_t i = 0; i < r->n_stages; i++)
         if ((int)strlen(r->stages[i].host) > width) width = (int)strlen(r->stages[i].host);
-    fprintf(out, "%4s  %-*s  %-9s  %7s  %10s  %10s  %10s  %7s | %7s %6s %6s %7s %6s | %9s\n",
-            "rank", width, "host", "layers", "threads", "weights", "kv", "resident", "load s",
-            "compute", "wait", "send", "control", "other", "read GB/s");
+    fprintf(out, "%4s  %-*s  %-9s  %7s  %10s  %10s  %10s  %10s  %7s | %7s %6s %6s %7s %6s | %9s\n",
+            "rank", width, "host", "layers", "threads", "weights", "kv", "planned", "resident",
+            "load s", "compute", "wait", "send", "control", "other", "read GB/s");
     for (size_t i = 0; i < r->n_stages; i++) {
         const struct bench_stage *s = &r->stages[i];
         const double work_s = s->wall_s - s->idle_s;
-        char weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], rss[OUTPUT_BYTES_TEXT];
+        char weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], need[OUTPUT_BYTES_TEXT],
+            rss[OUTPUT_BYTES_TEXT];
         fprintf(out,
-                "%4" PRIu64 "  %-*s  %-9s  %7" PRIu64 "  %10s  %10s  %10s  %7.2f | %6.1f%% %5.1f%% "
+                "%4" PRIu64 "  %-*s  %-9s  %7" PRIu64
+                "  %10s  %10s  %10s  %10s  %7.2f | %6.1f%% %5.1f%% "
                 "%5.1f%% %6.1f%% %5.1f%% | %9.1f\n",
                 s->rank, width, s->host, s->layers, s->threads,
                 output_bytes(s->weight_bytes, weights), output_bytes(s->kv_bytes, kv),
-                output_bytes(s->rss_bytes, rss), s->load_s, percent(s->compute_s, work_s),
-                percent(s->wait_s, work_s), percent(s->send_s, work_s),
-                percent(s->control_s, work_s), percent(s->other_s, work_s), r->limit[i].read_gb_s);
+                output_bytes(s->need_bytes, need), output_bytes(s->rss_bytes, rss), s->load_s,
+                percent(s->compute_s, work_s), percent(s->wait_s, work_s),
+                percent(s->send_s, work_s), percent(s->control_s, work_s),
+                percent(s->other_s, work_s), r->limit[i].read_gb_s);
     }
 }
 

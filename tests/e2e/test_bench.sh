@@ -8,7 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 
 header=table,version,model,ranks
-header=$header,rank,host,isa,threads,layers,weight_bytes,kv_bytes,rss_bytes,load_s
+header=$header,rank,host,isa,threads,layers,weight_bytes,kv_bytes,need_bytes,rss_bytes,load_s
 header=$header,compute_s,wait_s,send_s,control_s,idle_s,other_s,wall_s
 header=$header,from,to,bytes,us_median,us_p99,raw_mpi_us
 header=$header,kind,n,seqs,tok_s_median,tok_s_min,tok_s_max,ttft_ms,bubble,predicted_tok_s,read_gb_s
