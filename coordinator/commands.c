@@ -138,9 +138,9 @@ static const struct command commands[] = {
             "  node01 ranks=1 threads=8 memory=16GiB read=21.5 gops=900 link=30,1.1 local=1,5\n"
             "ranks: workers there, each with so many threads. cpus: of the host, for all of them. "
             "memory: what they may use together. read, gops: what one of them reads of weights in "
-            "GB/s and computes in 10^9 operations a second while its neighbours rest; "
-            "busy=0.8,0.9: "
-            "what is left of both while as many work as there are CPUs for. link, local: "
+            "GB/s and computes in 10^9 operations a second while its neighbours rest; few=200: the "
+            "same as gops for the first eight rows of a product; busy=0.8,0.9: what is left of "
+            "reading and computing while as many work as there are CPUs for. link, local: "
             "microseconds and GB/s to other hosts and between ranks of this one. A line whose name "
             "is * sets what holds for the lines after it; # begins a comment.",
         .groups = {&group_model, &group_plan, &group_general},

@@ -37,7 +37,7 @@ static int add_tensor(void *ctx, const struct tensor_row *row, uint32_t layer,
     struct plan_work *w = row->scope == SCOPE_LAYER ? &r->out->layer[layer] : &r->out->head;
     if (is_expert(row->id)) {
         w->expert_bytes += bytes;
-        w->row_ops += 2 * values * r->out->chosen_share;
+        w->expert_ops += 2 * values;
     } else {
         w->bytes += bytes;
         w->row_ops += is_matrix ? 2 * values : 0;
@@ -86,22 +86,36 @@ static double seconds(double bytes, double ops, const struct plan_speed *s)
     return bytes / s->read_bytes_s + ops / s->ops_s;
 }
 
+/* product_seconds() - of so many rows with weights; row_ops: of one of them. */
+static double product_seconds(double bytes, double row_ops, double rows, const struct plan_speed *s)
+{
+    const double few = rows < PLAN_FEW_ROWS ? rows : PLAN_FEW_ROWS;
+    const double few_ops_s = s->few_ops_s > 0 ? s->few_ops_s : s->ops_s;
+    return seconds(bytes, (rows - few) * row_ops, s) + few * row_ops / few_ops_s;
+}
+
+/* expert_seconds() - rows are spread evenly: each expert has some, or a share of them has one. */
+static double expert_seconds(const struct plan_work *l, double rows, const struct plan_speed *s)
+{
+    const double chosen = rows < 1 ? rows : 1, each = rows < 1 ? 1 : rows;
+    return chosen * product_seconds(l->expert_bytes, l->expert_ops, each, s);
+}
+
 double plan_layer_seconds(const struct plan_model_work *w, uint32_t layer,
                           const struct plan_batch *b, const struct plan_speed *s)
 {
     const struct plan_work *l = &w->layer[layer];
     const double seen = l->window > 0 && l->window < b->context ? l->window : b->context;
-    double chosen = b->rows * w->chosen_share;
-    if (chosen > 1) chosen = 1;
     double walks = b->rows / GROUP_ROWS;
     if (walks < b->n_seqs) walks = b->n_seqs;
-    return seconds(l->bytes + l->expert_bytes * chosen + l->position_bytes * seen * walks,
-                   b->rows * (l->row_ops + l->position_ops * seen), s);
+    return product_seconds(l->bytes, l->row_ops, b->rows, s) +
+           expert_seconds(l, b->rows * w->chosen_share, s) +
+           seconds(l->position_bytes * seen * walks, b->rows * l->position_ops * seen, s);
 }
 
 double plan_head_seconds(const struct plan_model_work *w, const struct plan_batch *b,
                          const struct plan_speed *s)
 {
     if (b->wanted == 0) return 0;
-    return seconds(w->head.bytes, b->wanted * w->head.row_ops, s);
+    return product_seconds(w->head.bytes, w->head.row_ops, b->wanted, s);
 }

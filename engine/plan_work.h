@@ -13,8 +13,9 @@
 /* Of a layer, or of the output head. */
 struct plan_work {
     double bytes;          /* of weights, packed, read by every batch */
+    double row_ops;        /* of a row; a multiplication and an addition are two */
     double expert_bytes;   /* of all experts: read as far as the rows choose them */
-    double row_ops;        /* a multiplication and an addition are two */
+    double expert_ops;     /* of a row that goes through all of them */
     double position_bytes; /* cached, of a position */
     double position_ops;   /* of a row that sees it */
     uint32_t window;       /* positions that a row sees at most; 0: all */
@@ -40,9 +41,11 @@ struct plan_batch {
 };
 
 /* How fast a rank is; engine/speed measures it. */
+enum { PLAN_FEW_ROWS = 8 }; /* kernels do less in a second with so many than with many */
 struct plan_speed {
     double read_bytes_s; /* packed weights that come in, and are worked off, in a second */
     double ops_s;        /* a multiplication and an addition are two */
+    double few_ops_s;    /* of the first PLAN_FEW_ROWS rows of a product; 0: as ops_s */
 };
 
 /* plan_layer_seconds(), plan_head_seconds() - of one batch. */

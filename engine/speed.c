@@ -7,6 +7,7 @@
 #include "engine/kernels/kernels.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum {
     WIDTH = 2048,      /* of a matrix: usual, and whole blocks in every format */
     ROWS_MANY = 128,   /* of a prompt's batch */
     MANY_MATRICES = 8, /* are enough where many rows share them */
-    TRIAL_MS = 200,
+    TRIAL_MS = 150,
     PIECES = 16,     /* of a pass over the weights, each timed by itself; one or more of them, */
     LEAST_US = 1000, /* so that no time is shorter */
     TIMES_MAX = 256,
@@ -177,15 +178,19 @@ static double usual_walk(struct bench *b, size_t n, size_t n_rows)
     return times[count / 2];
 }
 
-/* solve() - the two figures of speed.h from the time of one row and of many, for one matrix. */
-static struct plan_speed solve(const struct bench *b, double one_s, double many_s)
+/* solve() - the figures of speed.h from the times for one matrix of one row, of few and of many.
+ * Some of what rows cost may be hidden behind the reading, and noise may hide more of it: a row of
+ * few costs something, and one of many no less than half of its share of all. */
+static struct plan_speed solve(const struct bench *b, double one_s, double few_s, double many_s)
 {
     const double ops = 2.0 * WIDTH * (double)b->n_out;
-    double row_s = (many_s - one_s) / (ROWS_MANY - 1);
-    if (row_s < many_s / ROWS_MANY / 2) row_s = many_s / ROWS_MANY / 2; /* noise */
-    const double read_s = one_s > 2 * row_s ? one_s - row_s : one_s / 2;
+    const double share_s = many_s / ROWS_MANY;
+    const double row_s = fmax((many_s - few_s) / (ROWS_MANY - PLAN_FEW_ROWS), share_s / 2);
+    const double few_row_s = fmax((few_s - one_s) / (PLAN_FEW_ROWS - 1), row_s / 16);
+    const double read_s = fmax(one_s - few_row_s, one_s / 2);
     return (struct plan_speed){.read_bytes_s = (double)b->matrix_bytes / read_s,
-                               .ops_s = ops / row_s};
+                               .ops_s = ops / row_s,
+                               .few_ops_s = ops / few_row_s};
 }
 
 int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_t threads,
@@ -201,7 +206,8 @@ int speed_measure(struct plan_speed *out, uint32_t format, enum isa isa, uint32_
     if (rc == ERR_NONE) {
         const size_t many = b.n < MANY_MATRICES ? b.n : MANY_MATRICES;
         const double one_s = usual_walk(&b, b.n, 1);
-        *out = solve(&b, one_s, usual_walk(&b, many, ROWS_MANY));
+        const double few_s = usual_walk(&b, b.n, PLAN_FEW_ROWS);
+        *out = solve(&b, one_s, few_s, usual_walk(&b, many, ROWS_MANY));
     }
     give_back(&b);
     return rc;

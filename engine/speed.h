@@ -1,7 +1,8 @@
 /* speed - how fast products run here: measured with the kernels themselves on made-up weights.
  *
- * Two figures say how long a product of n rows takes, for one row and for many:
- *     seconds = bytes of weights / read_bytes_s + n * operations of a row / ops_s
+ * Three figures say how long a product of n rows takes, for one row, for few and for many:
+ *     seconds = bytes of weights / read_bytes_s + operations of the first PLAN_FEW_ROWS / few_ops_s
+ *             + operations of the others / ops_s
  * Station before: worker (a probe). Stations after: kernels. */
 #ifndef TANDEM_ENGINE_SPEED_H
 #define TANDEM_ENGINE_SPEED_H

@@ -350,6 +350,7 @@ TO_WIRE(probed)
     Wire__Probed *w = wire;
     w->read_bytes_s = m->u.probed.read_bytes_s;
     w->ops_s = m->u.probed.ops_s;
+    w->few_ops_s = m->u.probed.few_ops_s;
     return ERR_NONE;
 }
 
@@ -358,6 +359,7 @@ FROM_WIRE(probed)
     const Wire__Probed *w = wire;
     m->u.probed.read_bytes_s = w->read_bytes_s;
     m->u.probed.ops_s = w->ops_s;
+    m->u.probed.few_ops_s = w->few_ops_s;
     return ERR_NONE;
 }
 

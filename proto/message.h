@@ -184,6 +184,7 @@ struct msg_probe {
 struct msg_probed {
     uint64_t read_bytes_s; /* weights, with all threads; 0 where the question was another */
     uint64_t ops_s;        /* of products; 0 where nobody asked for them */
+    uint64_t few_ops_s;    /* the same of products with few rows */
 };
 
 /* What does your clock say? The coordinator asks, the worker answers with the same asked_ns. */

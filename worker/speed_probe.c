@@ -78,6 +78,7 @@ static int product_speed(const struct speed_probe *s, const struct msg_probe *p,
     memory_forget_peak(); /* What a line needs is what its stages hold. */
     out->read_bytes_s = (uint64_t)speed.read_bytes_s;
     out->ops_s = (uint64_t)speed.ops_s;
+    out->few_ops_s = (uint64_t)speed.few_ops_s;
     return ERR_NONE;
 }
 

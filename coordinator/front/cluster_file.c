@@ -36,6 +36,7 @@ static const struct word words[] = {
     {"memory", WORD_BYTES, offsetof(struct host, memory), 1, 0x1p60, 1},
     {"read", WORD_RATE, offsetof(struct host, rank.speed.read_bytes_s), 1e-3, 1e6, 1e9},
     {"gops", WORD_RATE, offsetof(struct host, rank.speed.ops_s), 1e-3, 1e9, 1e9},
+    {"few", WORD_RATE, offsetof(struct host, rank.speed.few_ops_s), 1e-3, 1e9, 1e9},
     {"busy", WORD_SHARE, offsetof(struct host, rank.busy), 1e-3, 1, 1},
     {"link", WORD_LINK, offsetof(struct host, rank.away), 0, 0, 1e9},
     {"local", WORD_LINK, offsetof(struct host, rank.local), 0, 0, 1e9},
@@ -112,7 +113,7 @@ static int take_word(const char *word, struct host *h, const struct place *at, s
     }
     return err_set(err, ERR_FILE,
                    "%s:%" PRIu32 ": '%.40s' is none of ranks=, threads=, cpus=, memory=, read=, "
-                   "gops=, busy=, link= and local=",
+                   "gops=, few=, busy=, link= and local=",
                    at->path, at->line, word);
 }
 
@@ -211,6 +212,7 @@ static void join(struct planner_rank *a, const struct planner_rank *b)
 {
     a->speed.read_bytes_s = fmin(a->speed.read_bytes_s, b->speed.read_bytes_s);
     a->speed.ops_s = fmin(a->speed.ops_s, b->speed.ops_s);
+    a->speed.few_ops_s = fmin(a->speed.few_ops_s, b->speed.few_ops_s);
     a->away =
         (struct planner_link){fmax(a->away.us, b->away.us), fmin(a->away.bytes_s, b->away.bytes_s)};
     a->local = (struct planner_link){fmax(a->local.us, b->local.us),
@@ -236,6 +238,7 @@ void cluster_file_write(FILE *out, const struct planner_rank *ranks, uint32_t n)
         if (r.cpus > 0) fprintf(out, " cpus=%" PRIu32, r.cpus);
         if (r.busy.read < 1 || r.busy.ops < 1)
             fprintf(out, " busy=%.3f,%.3f", r.busy.read, r.busy.ops);
+        if (r.speed.few_ops_s > 0) fprintf(out, " few=%.1f", r.speed.few_ops_s * 1e-9);
         fprintf(out, " read=%.3f gops=%.1f link=%.1f,%.4f local=%.1f,%.4f\n",
                 r.speed.read_bytes_s * 1e-9, r.speed.ops_s * 1e-9, r.away.us, r.away.bytes_s * 1e-9,
                 r.local.us, r.local.bytes_s * 1e-9);

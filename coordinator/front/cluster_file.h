@@ -11,6 +11,7 @@
  *   memory=BYTES     they may use together, as 16GiB, 400M or bytes (no limit)
  *   read=GB/s        of packed weights that go through one of them, one row at a time; needed
  *   gops=N           10^9 operations a second of one of them, many rows at a time; needed
+ *   few=N            the same with the first eight rows (as gops)
  *   busy=R,G         what is left of read and gops, 0..1, while as many of them work at the same
  *                    time as the CPUs allow (1,1)
  *   link=US,GB/s     to other hosts: microseconds, and 10^9 bytes a second (50,0.1)

@@ -57,7 +57,8 @@ static int take_answer(struct roster *r, uint32_t index, struct plan_speed *out,
 {
     TRY(roster_await_probed(r, index, err));
     const struct member *m = roster_at(r, index);
-    *out = (struct plan_speed){(double)m->probed.read_bytes_s, (double)m->probed.ops_s};
+    *out = (struct plan_speed){(double)m->probed.read_bytes_s, (double)m->probed.ops_s,
+                               (double)m->probed.few_ops_s};
     if (out->read_bytes_s > 0 && out->ops_s > 0) return ERR_NONE;
     err_set(err, ERR_PEER, "measured itself and found no speed");
     err_set_who(err, "worker %d @%.32s", m->rank, m->host);
@@ -102,7 +103,7 @@ static int measure_each(struct roster *r, const struct measure_wish *wish, const
 static struct planner_share busy_share(struct roster *r, const struct turn *t,
                                        const struct planner_rank *ranks, uint32_t index)
 {
-    struct plan_speed alone = {0, 0}, together = {0, 0};
+    struct plan_speed alone = {0, 0, 0}, together = {0, 0, 0};
     for (uint32_t i = 0; i < roster_size(r); i++) {
         if (!t->chosen[i] || !same_host(roster_at(r, i), roster_at(r, index))) continue;
         alone.read_bytes_s += ranks[i].speed.read_bytes_s;

@@ -131,8 +131,10 @@ static struct plan_speed speed_at(const struct planner_rank *r, uint32_t lanes, 
 {
     double crowd = lanes > 1 ? (at_once - 1) / (lanes - 1) : 0;
     crowd = fmin(fmax(crowd, 0), 1);
-    return (struct plan_speed){r->speed.read_bytes_s / (1 + crowd * (1 / r->busy.read - 1)),
-                               r->speed.ops_s / (1 + crowd * (1 / r->busy.ops - 1))};
+    const double reads = 1 / (1 + crowd * (1 / r->busy.read - 1));
+    const double computes = 1 / (1 + crowd * (1 / r->busy.ops - 1));
+    return (struct plan_speed){r->speed.read_bytes_s * reads, r->speed.ops_s * computes,
+                               r->speed.few_ops_s * computes};
 }
 
 /* host_worked() - seconds of all stages of a rank's host. */

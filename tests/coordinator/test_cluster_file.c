@@ -32,7 +32,7 @@ static void what_a_line_says_holds_for_each_rank_of_the_host(void **state)
     struct err err;
     const char *text = "# a comment\n\n"
                        "a ranks=2 threads=3 memory=2GiB read=1.5 gops=20 link=30,0.5 local=1,4 "
-                       "cpus=5 busy=0.5,0.75 # more\r\n"
+                       "cpus=5 few=10 busy=0.5,0.75 # more\r\n"
                        "b\tread=2 gops=30 memory=1000";
     assert_int_equal(parse(&c, text, &err), ERR_NONE);
     assert_int_equal(c.n, 3);
@@ -44,6 +44,7 @@ static void what_a_line_says_holds_for_each_rank_of_the_host(void **state)
         assert_true(r->busy.read == 0.5 && r->busy.ops == 0.75);
         assert_int_equal(r->may, 1 << 30);
         assert_true(r->speed.read_bytes_s == 1.5e9 && r->speed.ops_s == 20e9);
+        assert_true(r->speed.few_ops_s == 10e9);
         assert_true(r->away.us == 30 && r->away.bytes_s == 0.5e9);
         assert_true(r->local.us == 1 && r->local.bytes_s == 4e9);
     }
@@ -157,7 +158,7 @@ static void what_is_written_is_read_again(void **state)
     struct err err;
     assert_int_equal(parse(&c,
                            "* read=2.5 gops=300 link=40,0.11 local=1,6 threads=4 memory=8GiB\n"
-                           "a ranks=2 cpus=7 busy=0.5,0.625\nb\na threads=2\n",
+                           "a ranks=2 cpus=7 few=125 busy=0.5,0.625\nb\na threads=2\n",
                            &err),
                      ERR_NONE);
     char *text = NULL;
@@ -175,6 +176,7 @@ static void what_is_written_is_read_again(void **state)
         assert_true(fabs(x->speed.read_bytes_s / y->speed.read_bytes_s - 1) < 1e-3);
         assert_true(fabs(x->away.bytes_s / y->away.bytes_s - 1) < 1e-3);
         assert_true(x->local.us == y->local.us);
+        assert_true(x->speed.few_ops_s == y->speed.few_ops_s);
         assert_int_equal(x->cpus, y->cpus);
         assert_true(x->busy.read == y->busy.read && x->busy.ops == y->busy.ops);
     }

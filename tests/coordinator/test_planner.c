@@ -127,7 +127,7 @@ static void draw_ranks(struct random_state *r, const struct model *m,
             .busy = {draw_scale(r, 0.3, 1), draw_scale(r, 0.3, 1)},
             .may = CAPACITY_PROGRAM_BYTES +
                    (uint64_t)((double)capacity_total(&f) * draw_scale(r, 0.2, 3)),
-            .speed = {draw_scale(r, 1e8, 1e10), draw_scale(r, 1e9, 1e11)},
+            .speed = {draw_scale(r, 1e8, 1e10), draw_scale(r, 1e9, 1e11), draw_scale(r, 1e9, 1e11)},
             .away = {draw_scale(r, 1, 1000), draw_scale(r, 1e7, 1e10)},
             .local = {draw_scale(r, 0.5, 10), draw_scale(r, 1e9, 1e10)}};
 }
@@ -180,7 +180,7 @@ static const struct planner_rank plain = {.host = "a",
                                           .threads = 1,
                                           .may = UINT64_C(1) << 40,
                                           .busy = {1, 1},
-                                          .speed = {1e10, 1e12},
+                                          .speed = {1e10, 1e12, 0},
                                           .away = {50, 1e8},
                                           .local = {1, 5e9}};
 
@@ -230,8 +230,8 @@ static void a_rank_of_half_the_speed_holds_half_the_layers(void **state)
     (void)state;
     struct made k;
     make(&k, &eight);
-    k.ranks[1].speed = (struct plan_speed){5e9, 5e11};
-    k.ranks[2].speed = (struct plan_speed){5e9, 5e11};
+    k.ranks[1].speed = (struct plan_speed){5e9, 5e11, 0};
+    k.ranks[2].speed = (struct plan_speed){5e9, 5e11, 0};
     assert_int_equal(split(&k, 3, 1), ERR_NONE);
     assert_int_equal(layers_of(&k, 0), 4);
     assert_int_equal(layers_of(&k, 1), 2);
@@ -258,7 +258,7 @@ static void a_slow_rank_or_a_slow_link_is_left_out(void **state)
     (void)state;
     struct made k;
     make(&k, &eight);
-    k.ranks[1].speed = (struct plan_speed){1e7, 1e9};
+    k.ranks[1].speed = (struct plan_speed){1e7, 1e9, 0};
     assert_int_equal(split(&k, 3, 1), ERR_NONE);
     assert_int_equal(layers_of(&k, 1), 0);
     assert_int_equal(layers_of(&k, 0), 4);
@@ -311,7 +311,7 @@ static void predictions_follow_from_the_figures(void **state)
     (void)state;
     struct made k;
     make(&k, &eight);
-    for (int i = 0; i < 2; i++) k.ranks[i].speed = (struct plan_speed){1e9, 1e18};
+    for (int i = 0; i < 2; i++) k.ranks[i].speed = (struct plan_speed){1e9, 1e18, 0};
     assert_int_equal(split(&k, 1, 1), ERR_NONE);
     /* All weights but the embedding, each token: it is as large as the output head. */
     const struct footprint f = planner_need(k.p, (struct layer_range){0, 8});
@@ -332,7 +332,7 @@ static void predictions_follow_from_the_figures(void **state)
     end(&k);
 }
 
-static const struct plan_speed reading = {1e9, 1e18}, computing = {1e18, 1e9};
+static const struct plan_speed reading = {1e9, 1e18, 0}, computing = {1e18, 1e9, 0};
 
 /* decode_rate() - of so many sequences on as many ranks of one host, with so many CPUs and that
  * share of their speed left. */
@@ -398,7 +398,7 @@ static void a_prompt_takes_no_less_than_the_cpus_of_its_host_allow(void **state)
     (void)state;
     struct made k;
     make(&k, &eight);
-    for (int i = 0; i < RANKS_MAX; i++) k.ranks[i].speed = (struct plan_speed){1e15, 1e9};
+    for (int i = 0; i < RANKS_MAX; i++) k.ranks[i].speed = (struct plan_speed){1e15, 1e9, 0};
     assert_int_equal(split(&k, 1, 1), ERR_NONE);
     const double alone_s = planner_predict_prompt(k.p, k.ranges, 64);
     for (uint32_t cpus = 1; cpus <= RANKS_MAX; cpus++) {

@@ -84,7 +84,7 @@ static void seconds_add_up_what_is_read_and_what_is_computed(void **state)
     (void)state;
     struct made k;
     make(&k, &shape);
-    const struct plan_speed s = {1e6, 1e9};
+    const struct plan_speed s = {1e6, 1e9, 0};
     const struct plan_work *l = &k.w.layer[1];
     const struct plan_batch b = {.rows = 4, .n_seqs = 4, .wanted = 2, .context = 100};
     const double want = (l->bytes + 4 * 100 * l->position_bytes) / 1e6 +
@@ -102,12 +102,36 @@ static void seconds_add_up_what_is_read_and_what_is_computed(void **state)
     end(&k);
 }
 
+static void the_first_rows_of_a_product_go_at_a_speed_of_their_own(void **state)
+{
+    (void)state;
+    struct made k;
+    make(&k, &shape);
+    const struct plan_speed s = {INFINITY, 1e9, 1e8};
+    const double row_s = k.w.head.row_ops / 1e9;
+    static const struct {
+        double rows, times; /* of a row that is one of many */
+    } cases[] = {{1, 10}, {PLAN_FEW_ROWS, 80}, {PLAN_FEW_ROWS + 100, 180}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct plan_batch b = {.rows = cases[i].rows, .wanted = cases[i].rows};
+        const double seconds = plan_head_seconds(&k.w, &b, &s);
+        assert_true(fabs(seconds / row_s / cases[i].times - 1) < 1e-9);
+    }
+    /* Of 32 rows each of 4 experts, of which a row takes one, has eight. */
+    k.w.chosen_share = 0.25;
+    k.w.layer[0] = (struct plan_work){.expert_ops = 1e6};
+    const struct plan_batch spread = {.rows = 4 * PLAN_FEW_ROWS, .n_seqs = 1};
+    const double want = PLAN_FEW_ROWS * 1e6 / 1e8;
+    assert_true(fabs(plan_layer_seconds(&k.w, 0, &spread, &s) / want - 1) < 1e-9);
+    end(&k);
+}
+
 static void experts_are_read_as_far_as_rows_choose_them(void **state)
 {
     (void)state;
     struct made k;
     make(&k, &shape);
-    const struct plan_speed s = {1, INFINITY};
+    const struct plan_speed s = {1, INFINITY, 0};
     k.w.chosen_share = 0.25;
     k.w.layer[0].expert_bytes = 1000;
     double before = 0;
@@ -128,6 +152,7 @@ int main(void)
         cmocka_unit_test(the_embedding_is_work_only_where_it_is_the_output_head),
         cmocka_unit_test(a_row_reads_what_is_cached_of_each_position),
         cmocka_unit_test(seconds_add_up_what_is_read_and_what_is_computed),
+        cmocka_unit_test(the_first_rows_of_a_product_go_at_a_speed_of_their_own),
         cmocka_unit_test(experts_are_read_as_far_as_rows_choose_them),
     };
     return cmocka_run_group_tests_name("plan_work", tests, NULL, NULL);

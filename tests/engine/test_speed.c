@@ -30,6 +30,7 @@ static void every_format_is_measured_on_every_instruction_set(void **state)
                 fail_msg("%s", err.text);
             assert_true(isfinite(s.read_bytes_s) && s.read_bytes_s > 0);
             assert_true(isfinite(s.ops_s) && s.ops_s > 0);
+            assert_true(isfinite(s.few_ops_s) && s.few_ops_s > 0);
         }
     }
 }

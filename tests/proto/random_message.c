@@ -250,7 +250,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         any_probe(r, &out->u.probe);
         break;
     case MESSAGE_PROBED:
-        out->u.probed = (struct msg_probed){n[0], n[1]};
+        out->u.probed = (struct msg_probed){n[0], n[1], n[2]};
         break;
     case MESSAGE_CLOCK:
         out->u.clock = (struct msg_clock){n[0], n[1]};
@@ -412,7 +412,8 @@ bool same_message(const struct message *a, const struct message *b)
         return same_probe(&a->u.probe, &b->u.probe);
     case MESSAGE_PROBED:
         return a->u.probed.read_bytes_s == b->u.probed.read_bytes_s &&
-               a->u.probed.ops_s == b->u.probed.ops_s;
+               a->u.probed.ops_s == b->u.probed.ops_s &&
+               a->u.probed.few_ops_s == b->u.probed.few_ops_s;
     case MESSAGE_CLOCK:
         return same_bytes(&a->u.clock, &b->u.clock, sizeof a->u.clock);
     case MESSAGE_MODEL:
