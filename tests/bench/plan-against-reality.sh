@@ -11,8 +11,9 @@
 #   Without files, tinyllama-1.1b is made in q8_0 and q4_0 (1.8 GB, in $TMPDIR).
 #
 # A run measures the ranks, predicts, loads and decodes, so prediction and achievement are of the same minute; the table
-# has medians of them and of the runs' ratios. Memory is that of the worker for which the plan is furthest off, and how
-# far: 1.00 is all of 3 % + 16 MiB. The load of the machine is printed, because a busy one makes figures of no use.
+# has medians of them and of the runs' ratios, and each run's own figures go to standard error as it ends. Memory is that
+# of the worker for which the plan is furthest off, and how far: 1.00 is all of 3 % + 16 MiB. The load of the machine is
+# printed, because a busy one makes figures of no use.
 #
 # TANDEM    the program (default: build/release/tandem)
 # WORKERS   (default: 1 2 3)
@@ -75,7 +76,9 @@ bench() {
             share = (off < 0 ? -off : off) / (0.03 * need + 16)
             if (share >= worst) { worst = share; planned = need; held = need + off }
         }
-        END { print model, workers, "memory", planned, held, worst }' "$work/csv" >>"$work/runs"
+        END { print model, workers, "memory", planned, held, worst }' "$work/csv" >"$work/run"
+    cat "$work/run" >>"$work/runs"
+    sed 's/^/  /' "$work/run" >&2
 }
 
 # report - medians of each line and test.
