@@ -173,11 +173,15 @@ int kv_cache_check(struct kv_cache *kv, const struct kv_command *commands, uint3
 
 static void copy_block(struct kv_cache *kv, uint32_t kv_class, uint32_t from, uint32_t to)
 {
+    if (from == to) return;
     for (uint32_t i = 0; i < kv->n_layers; i++) {
-        if (kv->layer[i].kv_class != kv_class) continue;
-        uint64_t bytes = layer_block_bytes(kv, i);
-        uint8_t *layer = kv->pool + kv->layer[i].offset;
-        if (from != to) memcpy(layer + to * bytes, layer + from * bytes, bytes);
+        const struct kv_layer *l = &kv->layer[i];
+        if (l->kv_class != kv_class) continue;
+        uint8_t *head = kv->pool + l->offset;
+        for (uint32_t h = 0; h < l->row.n_head; h++) {
+            memcpy(head + to * l->head_bytes, head + from * l->head_bytes, l->head_bytes);
+            head += kv->n_blocks[kv_class] * l->head_bytes;
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 /* kv_cache - the block pool of one stage, and each sequence's block table.
  *
  * The coordinator alone decides which block holds what (batch.h); this stage obeys. A block holds
- * 32 positions of every layer of the stage: pool[layer][block][kv head], and there K as
- * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v] (kernels.h). Tables have
+ * 32 positions of every layer of the stage: pool[layer][kv head][block], and there K as
+ * [dim_k][32], so that a vector lane is a position, then V as [32][dim_v] (kernels.h). So the past
+ * of a head is read in the order of memory wherever its blocks were given out in order. Tables have
  * no gaps: entry i covers positions 32 i .. 32 i + 31. Layers of a window have pools and tables of
  * their own (cache classes): the entries of blocks that have left the window go stale, and their
  * blocks are mapped again.
@@ -69,7 +70,8 @@ static inline uint8_t *kv_cache_block(const struct kv_cache *kv, uint32_t layer,
     const struct kv_layer *l = &kv->layer[layer];
     size_t table = (size_t)l->kv_class * kv->n_seqs + seq;
     uint64_t block = kv->table[table * kv->blocks_per_seq + index];
-    return kv->pool + l->offset + (block * l->row.n_head + head) * l->head_bytes;
+    uint64_t n_blocks = kv->n_blocks[l->kv_class];
+    return kv->pool + l->offset + (head * n_blocks + block) * l->head_bytes;
 }
 
 #endif

@@ -69,19 +69,21 @@ static void every_place_of_every_block_is_its_own(void **state)
     }
 }
 
-static void a_copy_takes_a_block_along_in_every_layer(void **state)
+static void a_copy_takes_a_block_along_in_every_layer_and_head(void **state)
 {
     (void)state;
     struct kv_command map[] = {{KV_MAP, 0, 0, 3, 0}, {KV_MAP, 0, 1, 1, 0}};
     assert_int_equal(run(map, 2), ERR_NONE);
-    for (uint32_t layer = 0; layer < 2; layer++) {
-        *kv_cache_block(&kv, layer, 0, 0, 0) = (uint8_t)(7 + layer);
-        *kv_cache_block(&kv, layer, 0, 1, 0) = 0;
-    }
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (uint32_t head = 0; head < layers[1 + layer].n_head_kv; head++) {
+            *kv_cache_block(&kv, layer, 0, 0, head) = (uint8_t)(7 * layer + head + 1);
+            *kv_cache_block(&kv, layer, 0, 1, head) = 0;
+        }
     struct kv_command copy[] = {{KV_COPY, 0, 3, 1, 0}, {KV_COPY, 0, 1, 1, 0}};
     assert_int_equal(run(copy, 2), ERR_NONE);
     for (uint32_t layer = 0; layer < 2; layer++)
-        assert_int_equal(*kv_cache_block(&kv, layer, 0, 1, 0), 7 + layer);
+        for (uint32_t head = 0; head < layers[1 + layer].n_head_kv; head++)
+            assert_int_equal(*kv_cache_block(&kv, layer, 0, 1, head), 7 * layer + head + 1);
 }
 
 static void tables_grow_shrink_and_are_remapped_by_commands(void **state)
@@ -162,7 +164,7 @@ int main(void)
 #define WITH_CACHE(test) cmocka_unit_test_setup_teardown(test, open_cache, close_cache)
     const struct CMUnitTest tests[] = {
         WITH_CACHE(every_place_of_every_block_is_its_own),
-        WITH_CACHE(a_copy_takes_a_block_along_in_every_layer),
+        WITH_CACHE(a_copy_takes_a_block_along_in_every_layer_and_head),
         WITH_CACHE(tables_grow_shrink_and_are_remapped_by_commands),
         WITH_CACHE(a_wrong_command_is_named_and_nothing_changes),
         WITH_CACHE(a_table_never_outgrows_the_context),
