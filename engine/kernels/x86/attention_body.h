@@ -42,14 +42,43 @@ INLINE const uint8_t *values_of(enum kv_format format, const struct attention_ti
     return tile->block[block] + keys;
 }
 
-/* come_near() - asks for some vectors of values from at on; into the second cache, because it is
- * early. */
-INLINE void come_near(enum kv_format format, int vectors, const uint8_t *at)
+/* What is brought nearer while a tile is at work: the blocks of the next one, from end to end in
+ * the order of memory (in any other, the CPU's own prefetching helps little), at the pace at which
+ * the queries at work read theirs. */
+struct scout {
+    const uint8_t *const *block; /* [n_blocks] left; NULL: to be left out */
+    uint32_t n_blocks, share;    /* so many times all of the tile at work is read */
+    const uint8_t *at;
+    size_t left, block_bytes;
+};
+
+/* scout_pace() - bytes to bring for each step that reads so many: scales come along. */
+INLINE size_t scout_pace(enum kv_format format, const struct scout *scout, size_t bytes)
 {
-    UNROLL_FOR (v, vectors) {
-        size_t offset = (size_t)v * V_LANES * cached_bytes(format);
-        if (offset % 64 == 0) __builtin_prefetch(at + offset, 0, 2);
+    return (format == KV_Q8_0 ? bytes + 2 * bytes / QUANT_BLOCK : bytes) / scout->share;
+}
+
+/* scout_go() - from where on shall so many bytes be brought nearer? instead where there is nothing
+ * to bring. */
+static inline const uint8_t *scout_go(struct scout *scout, size_t bytes, const uint8_t *instead)
+{
+    for (; scout->left == 0 && scout->n_blocks > 0; scout->n_blocks--) {
+        scout->at = *scout->block++;
+        scout->left = scout->at != NULL ? scout->block_bytes : 0;
     }
+    if (scout->left == 0) return instead;
+    const uint8_t *from = scout->at;
+    size_t some = bytes < scout->left ? bytes : scout->left;
+    scout->at += some;
+    scout->left -= some;
+    return from;
+}
+
+/* come_near() - what belongs to a step that reads bytes; into the second cache, because it is
+ * early. */
+INLINE void come_near(const uint8_t *at, size_t bytes)
+{
+    for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(at + offset, 0, 2);
 }
 
 /* Some of a tile's queries, from..from + ATTEND_QUERIES at most, and what any of them sees:
@@ -60,6 +89,7 @@ struct few {
     float *const *acc;
     const uint32_t *first_of, *end_of;
     uint32_t first, end;
+    struct scout *scout;
 };
 
 /* ---- scores ---- */
@@ -75,12 +105,14 @@ INLINE void score(enum kv_format format, const struct few *few, int nq,
     const float *q[ATTEND_QUERIES];
     UNROLL_FOR (i, nq) q[i] = few->q[i];
     size_t run = format == KV_Q8_0 ? QUANT_BLOCK : tile->dim_k;
+    const size_t step = SCORE_VECTORS * V_LANES * cached_bytes(format);
+    const size_t pace = scout_pace(format, few->scout, step);
     for (size_t start = few->first; start < few->end; start += SCORE_VECTORS * V_LANES) {
         size_t block = start / KV_BLOCK_POSITIONS, within = start % KV_BLOCK_POSITIONS;
         const uint8_t *keys = tile->block[block];
-        const uint8_t *ahead = tile->ahead[block] != NULL ? tile->ahead[block] : keys;
         for (size_t d = 0; d < tile->dim_k;) {
             size_t d0 = d, end = tile->dim_k - d < run ? tile->dim_k : d + run;
+            const uint8_t *near = scout_go(few->scout, (end - d) * pace, keys);
             vf acc[ATTEND_QUERIES][SCORE_VECTORS];
             UNROLL_FOR (i, nq)
                 UNROLL_FOR (v, SCORE_VECTORS) acc[i][v] = v_zero();
@@ -88,7 +120,8 @@ INLINE void score(enum kv_format format, const struct few *few, int nq,
                 size_t at = d * KV_BLOCK_POSITIONS + within;
                 vf k[SCORE_VECTORS];
                 UNROLL_FOR (v, SCORE_VECTORS) k[v] = cached(format, keys, at + (size_t)v * V_LANES);
-                come_near(format, SCORE_VECTORS, ahead + at * cached_bytes(format));
+                come_near(near, step);
+                near += pace;
                 UNROLL_FOR (i, nq)
                     UNROLL_FOR (v, SCORE_VECTORS)
                         acc[i][v] = v_fma(v_set1(q[i][d]), k[v], acc[i][v]);
@@ -175,15 +208,18 @@ INLINE void weigh_run(enum kv_format format, const struct few *few, struct slice
 {
     const struct attention_tile *tile = few->tile;
     size_t row = tile->dim_v * cached_bytes(format);
+    const size_t step = (size_t)s.vectors * V_LANES * cached_bytes(format);
+    const size_t pace = scout_pace(format, few->scout, step);
     for (uint32_t p = from; p < to;) {
         uint32_t block = p / KV_BLOCK_POSITIONS, next = (block + 1) * KV_BLOCK_POSITIONS;
         const uint8_t *values = values_of(format, tile, block);
-        ptrdiff_t ahead = tile->ahead[block] != NULL ? tile->ahead[block] - tile->block[block] : 0;
         values += p % KV_BLOCK_POSITIONS * row + s.d * cached_bytes(format);
-        for (next = next < to ? next : to; p < next; p++, values += row) {
+        next = next < to ? next : to;
+        const uint8_t *near = scout_go(few->scout, (next - p) * pace, values);
+        for (; p < next; p++, values += row, near += pace) {
             vf value[ATTEND_VECTORS];
             UNROLL_FOR (v, s.vectors) value[v] = cached(format, values, (size_t)v * V_LANES);
-            come_near(format, s.vectors, values + ahead);
+            come_near(near, step);
             UNROLL_FOR (k, nq)
                 UNROLL_FOR (v, s.vectors)
                     acc[i + k][v] = v_fma(v_set1(e[i + k][p]), value[v], acc[i + k][v]);
@@ -303,7 +339,7 @@ INLINE void weigh_scaled(const struct few *few, int nq, float e[][ATTENTION_TILE
 
 /* attention() - queries [from, from + nq). */
 INLINE void attention(enum kv_format format, struct attention_queries *queries,
-                      const struct attention_tile *tile, uint32_t from, int nq)
+                      const struct attention_tile *tile, struct scout *scout, uint32_t from, int nq)
 {
     float scores[ATTEND_QUERIES][ATTENTION_TILE];
     struct join join[ATTEND_QUERIES] = {{0}};
@@ -312,7 +348,8 @@ INLINE void attention(enum kv_format format, struct attention_queries *queries,
                       .acc = queries->acc + from,
                       .first_of = tile->first + from,
                       .end_of = tile->n_valid + from,
-                      .first = ATTENTION_TILE};
+                      .first = ATTENTION_TILE,
+                      .scout = scout};
     for (int i = 0; i < nq; i++) {
         if (few.end_of[i] > few.end) few.end = few.end_of[i];
         if (few.end_of[i] > 0 && few.first_of[i] < few.first) few.first = few.first_of[i];
@@ -335,11 +372,17 @@ INLINE void attention_by_few(enum kv_format format, struct attention_queries *qu
                              const struct attention_tile *tile)
 {
     uint32_t i = 0, n = queries->n;
+    size_t values = tile->values_in_keys ? 0 : kv_part_bytes(format, tile->dim_v);
+    struct scout scout = {.block = tile->ahead,
+                          .n_blocks = TILE_BLOCKS,
+                          .share =
+                              n / ATTEND_QUERIES + (uint32_t)__builtin_popcount(n % ATTEND_QUERIES),
+                          .block_bytes = kv_part_bytes(format, tile->dim_k) + values};
     for (; i + ATTEND_QUERIES <= n; i += ATTEND_QUERIES)
-        attention(format, queries, tile, i, ATTEND_QUERIES);
-    if (i + 4 <= n) attention(format, queries, tile, i, 4), i += 4;
-    if (i + 2 <= n) attention(format, queries, tile, i, 2), i += 2;
-    if (i < n) attention(format, queries, tile, i, 1);
+        attention(format, queries, tile, &scout, i, ATTEND_QUERIES);
+    if (i + 4 <= n) attention(format, queries, tile, &scout, i, 4), i += 4;
+    if (i + 2 <= n) attention(format, queries, tile, &scout, i, 2), i += 2;
+    if (i < n) attention(format, queries, tile, &scout, i, 1);
 }
 
 KERNEL_ATTENTION(KERNEL_NAME(attention_f16))
