@@ -20,6 +20,7 @@ foreach(kernels test_kernels test_kernels_rows test_kernels_attention test_matmu
 endforeach()
 tandem_test(test_barrier unit SOURCES engine/test_barrier.c LINK engine_compute Threads::Threads)
 tandem_test(test_speed unit SOURCES engine/test_speed.c LINK engine_compute m)
+tandem_test(test_attend unit SOURCES engine/test_attend.c LINK engine_compute)
 tandem_test(test_kv_cache unit SOURCES engine/test_kv_cache.c LINK engine_compute)
 tandem_test(test_stage unit SOURCES engine/test_stage.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 300)
 tandem_test(test_families_golden unit SOURCES engine/test_families_golden.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 600)
@@ -27,4 +28,4 @@ tandem_test(test_formats_golden unit SOURCES engine/test_formats_golden.c LINK e
 tandem_test(test_gguf_parts unit SOURCES engine/test_gguf_parts.c LINK worker PkgConfig::JANSSON m)
 tandem_test(test_weight_source unit SOURCES engine/test_weight_source.c LINK worker)
 # Two threads a team, beside whatever else ctest runs: a thread that waits must not spin.
-set_tests_properties(test_stage test_families_golden test_formats_golden test_gguf_parts PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
+set_tests_properties(test_attend test_stage test_families_golden test_formats_golden test_gguf_parts PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
