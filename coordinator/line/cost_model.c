@@ -29,6 +29,7 @@ struct stage_costs {
     uint64_t next_id; /* the account to read next */
     struct size_class classes[CLASSES];
     struct cost cost;
+    bool is_known; /* by a batch */
 };
 
 struct cost_model {
@@ -152,11 +153,14 @@ void cost_model_add(struct cost_model *cm, uint32_t stage, uint32_t rows, uint64
     c->seen += ((double)seen - c->seen) / c->weight;
     c->ns += ((double)ns - c->ns) / c->weight;
     cm->stages[stage].cost = fit(cm->stages[stage].classes);
+    cm->stages[stage].is_known = true;
 }
 
-struct cost cost_model_stage(const struct cost_model *cm, uint32_t stage)
+bool cost_model_stage(const struct cost_model *cm, uint32_t stage, struct cost *cost)
 {
-    return cm->stages[stage].cost;
+    const struct stage_costs *s = &cm->stages[stage];
+    if (s->is_known) *cost = s->cost;
+    return s->is_known;
 }
 
 void cost_model_learn(struct cost_model *cm, const struct journal *j)

@@ -23,10 +23,11 @@ void cost_model_close(struct cost_model *cm); /* NULL is allowed */
 /* cost_model_learn() - from the accounts that have come since the last call. No allocation. */
 void cost_model_learn(struct cost_model *cm, const struct journal *j);
 
-/* cost_model_add() - one batch of a stage. cost_model_stage() - what all of them say. */
+/* cost_model_add() - one batch of a stage. cost_model_stage() - what all of them say; false, and
+ * nothing in *cost, while there was none. */
 void cost_model_add(struct cost_model *cm, uint32_t stage, uint32_t rows, uint64_t seen,
                     uint64_t ns);
-struct cost cost_model_stage(const struct cost_model *cm, uint32_t stage);
+bool cost_model_stage(const struct cost_model *cm, uint32_t stage, struct cost *cost);
 
 /* cost_model_chunk() - rows of a batch with which so many rows, each of which sees `seen` positions
  * on average, are through the line first; all of them where there is one stage. */

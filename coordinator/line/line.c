@@ -676,13 +676,14 @@ int line_raw_hops(struct line *ln, const uint32_t *bytes, uint32_t n, uint32_t r
     return roster_raw_hops(ln->roster, bytes, n, rounds, us, err);
 }
 
-/* tell_costs() - what decided the chunk. */
+/* tell_costs() - what decided the chunk, where it is known; a small model's parts are tiny. */
 static void tell_costs(const struct line *ln)
 {
     for (uint32_t i = 0; i < ln->n_stages; i++) {
-        const struct cost c = cost_model_stage(ln->costs, i);
+        struct cost c;
+        if (!cost_model_stage(ln->costs, i, &c)) continue;
         log_line(LOG_INFO,
-                 "worker %d @%s: a batch costs %.3f ms, and %.2f us a row, and %.3f us a row and "
+                 "worker %d @%s: a batch costs %.4g ms, and %.4g us a row, and %.4g us a row and "
                  "1000 positions",
                  ln->stages[i].rank, ln->stages[i].host, c.fixed_ns * 1e-6, c.row_ns * 1e-3,
                  c.seen_ns);

@@ -76,7 +76,8 @@ static void costs_of_sizes_that_never_came_are_foretold(void **state)
             for (uint64_t first = 0; first < 2048; first += 512)
                 add_batches(cm, &cases[k], first, rows, 8);
         for (uint32_t i = 0; i < cases[k].n_stages; i++) {
-            const struct cost got = cost_model_stage(cm, i);
+            struct cost got;
+            assert_true(cost_model_stage(cm, i, &got));
             for (uint32_t rows = 24; rows <= 400; rows += 94) {
                 const double share =
                     cost_of(&got, 700, rows) / cost_of(&cases[k].cost[i], 700, rows);
@@ -124,6 +125,19 @@ static void without_experience_every_stage_gets_work(void **state)
     }
 }
 
+static void costs_are_told_only_of_stages_that_had_a_batch(void **state)
+{
+    (void)state;
+    struct cost_model *cm = open_costs(2);
+    struct cost got;
+    cost_model_add(cm, 1, 4, 10, 5000);
+    cost_model_add(cm, 0, 4, 10, 0); /* a clock that stands still says nothing */
+    assert_false(cost_model_stage(cm, 0, &got));
+    assert_true(cost_model_stage(cm, 1, &got));
+    assert_true(fabs(got.fixed_ns + 4 * got.row_ns + 10 * got.seen_ns - 5000) < 50);
+    cost_model_close(cm);
+}
+
 static void prompts_slow_down_text_a_few_times_at_most(void **state)
 {
     (void)state;
@@ -156,6 +170,7 @@ int main(void)
         cmocka_unit_test(costs_of_sizes_that_never_came_are_foretold),
         cmocka_unit_test(the_chunk_is_within_5_percent_of_the_best),
         cmocka_unit_test(without_experience_every_stage_gets_work),
+        cmocka_unit_test(costs_are_told_only_of_stages_that_had_a_batch),
         cmocka_unit_test(prompts_slow_down_text_a_few_times_at_most),
         cmocka_unit_test(one_stage_takes_everything_at_once),
     };
