@@ -26,9 +26,11 @@ static const struct command commands[] = {
             "stop (a text or several), ignore_eos. A line of OUT has id (or else the number of the "
             "line), line, key (a digest of model, prompt and settings), text, finish_reason, "
             "prompt_tokens, tokens and seed; or, for a line that cannot be run, id, line and "
-            "error. Started again, it does what OUT lacks, and refuses an OUT whose results have "
-            "another key than their requests. SIGUSR1 ends it early, with status 75 where "
-            "something is left.",
+            "error. Where no line can be run, the status is that of the first one's error (1 or "
+            "3); "
+            "one that can is enough for 0. Started again, it does what OUT lacks, and refuses an "
+            "OUT whose results have another key than their requests. SIGUSR1 ends it early, with "
+            "status 75 where something is left.",
         .groups = {&group_model, &group_prompts, &group_generate, &group_batch, &group_sampling,
                    &group_line, &group_general},
         .needs_model = true,

@@ -216,6 +216,16 @@ uint32_t batch_plan_count(const struct batch_plan *p, enum batch_state state)
     return n;
 }
 
+int batch_plan_check(const struct batch_plan *p, const char *path, struct err *err)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->entries[i].why == NULL) return ERR_NONE;
+    if (p->n == 0) return ERR_NONE;
+    const struct batch_entry *e = &p->entries[0];
+    return err_set(err, e->code, "%s: none of its %u requests can be run (line %u: %s): see %s",
+                   path, p->n, e->place.line, e->why, p->out);
+}
+
 json_t *batch_plan_error(const struct batch_entry *e)
 {
     return json_pack("{s:O?, s:I, s:{s:s, s:o}}", "id", e->id != NULL ? e->id : json_null(), "line",

@@ -23,7 +23,7 @@ struct batch_entry {
     uint64_t digest;  /* batch_request_digest() */
     /* of a bad one */
     enum err_code code;
-    char *why;
+    char *why;  /* NULL: of no bad one; stays when that is done */
     json_t *id; /* NULL: none, or none that can be used */
 };
 
@@ -68,6 +68,11 @@ int batch_plan_note(void *ctx, const json_t *record, uint32_t number, struct err
  * -1 counts. */
 uint64_t batch_plan_need(const struct batch_plan *p, uint32_t until_full);
 uint32_t batch_plan_count(const struct batch_plan *p, enum batch_state state);
+
+/* batch_plan_check() - of all requests, none that could be run is an error, with the code of the
+ * first one's: a batch without a single result is no success. One without requests is in order.
+ * path: the batch's name. */
+int batch_plan_check(const struct batch_plan *p, const char *path, struct err *err);
 
 /* batch_plan_error() - the error record of a bad entry. NULL: no memory. batch_plan_id(): the id
  * that the records of a request have: its own, or the number of its line; a new reference. */

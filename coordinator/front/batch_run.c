@@ -317,9 +317,11 @@ static int run(struct batch_work *b, const struct settings *settings,
     TRY(prepare(b, err));
     const uint32_t n = batch_plan_count(&b->plan, BATCH_TO_DO);
     if (n == 0) {
+        TRY(session_dismiss(&b->session, err));
+        TRY(batch_plan_check(&b->plan, settings->batch, err));
         log_line(LOG_WARN, "nothing is left to do: %s has a record for each of %u requests",
                  settings->out, b->plan.n);
-        return session_dismiss(&b->session, err);
+        return ERR_NONE;
     }
     TRY(start(b, n, err));
     TRY(work(b, err));
@@ -328,7 +330,7 @@ static int run(struct batch_work *b, const struct settings *settings,
     CHECK(left == 0, err, ERR_UNFINISHED,
           "ended early, as asked: %u of %u requests are left; start it again to do them", left,
           b->plan.n);
-    return ERR_NONE;
+    return batch_plan_check(&b->plan, settings->batch, err);
 }
 
 int batch_run(const struct settings *settings, const struct line_starter *starter, struct err *err)

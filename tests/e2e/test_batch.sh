@@ -201,6 +201,35 @@ bad_lines() {
     check "one that is wrong in another way has that error, and nothing else is new" [ "$(wc -l <"$result")" -eq 12 ]
 }
 
+# no_good_line WHAT STATUS LINE - alone, and with another bad one behind it.
+no_good_line() {
+    printf '%s\nnonsense\n' "$3" >"$in"
+    rm -f "$result"
+    batch 0 --ctx 16
+    expect_error "a batch without one good line, the first $1, has status $2" "$2" \
+        "$in: none of its 2 requests can be run \\(line 1: .*\\): see $result"
+    check "a batch whose first line $1: each line has its error" [ "$(grep -c '"error"' "$result")" -eq 2 ]
+    batch 0 --ctx 16
+    check "a batch whose first line $1: it has that status again when it is started again" [ "$status" -eq "$2" ]
+    check "a batch whose first line $1: nothing is told twice" [ "$(wc -l <"$result")" -eq 2 ]
+    printf '{"prompt":"a","max_tokens":1}\n' >>"$in"
+    batch 0 --ctx 16
+    check "a batch whose first line $1: with one good line more it has status 0" [ "$status" -eq 0 ]
+}
+
+nothing_can_be_run() {
+    no_good_line 'is wrong' 1 '{"prompt":7}'
+    no_good_line 'is too long' 3 '{"prompt":"Once upon a time there was a dog and a cat and a dog and a cat and a dog"}'
+    printf 'nonsense\n' >"$in"
+    rm -f "$result"
+    batch 3
+    check "on three ranks, too, a batch without one good line is no success" [ "$status" -ne 0 ]
+    printf '\n' >"$in"
+    rm -f "$result"
+    batch 0
+    check "a batch of no request at all is done" [ "$status" -eq 0 ]
+}
+
 wrong_use() {
     tandem generate -q -m "$demo_model" --batch "$in"
     expect_error "--batch without -o is refused" 1 '-o'
@@ -226,5 +255,6 @@ cut_and_continued
 others_results
 interruptions
 bad_lines
+nothing_can_be_run
 wrong_use
 finish
