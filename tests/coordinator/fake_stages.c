@@ -258,6 +258,7 @@ static void run_frame(struct stage_state *s, const uint8_t *frame, size_t frame_
 static void say_hello(struct stage_state *s)
 {
     const struct fake_options *o = &s->f->options;
+    const uint32_t cpus = o->cpus > 0 ? o->cpus : 1;
     struct message m = {.type = MESSAGE_HELLO,
                         .u.hello = {.version = o->version != NULL ? o->version : TANDEM_VERSION,
                                     .host = "fake",
@@ -265,8 +266,8 @@ static void say_hello(struct stage_state *s)
                                     .family = s->f->model->family->name,
                                     .model_digest = s->f->model->digest ^ o->digest_xor,
                                     .isa = ISA_GENERIC,
-                                    .cpus = 1,
-                                    .cpus_online = 1}};
+                                    .cpus = cpus,
+                                    .cpus_online = cpus}};
     send_control(s, &m);
 }
 

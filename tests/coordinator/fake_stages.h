@@ -18,6 +18,7 @@ struct fake_options {
     const char *version; /* NULL: the right one */
     uint64_t digest_xor; /* not 0: a stage with another model */
     uint64_t fail_batch; /* not 0: the last stage reports an error at this batch */
+    uint32_t cpus;       /* of their host: so many compute at the same time; 0: one */
 };
 
 struct fake_stages {

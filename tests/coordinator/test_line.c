@@ -100,11 +100,13 @@ static void each_sequence_gets_the_tokens_it_has_alone(void **state)
     }
 }
 
-static uint64_t count_batches(uint32_t n, int n_stages)
+/* count_batches() - of n sequences with 60 tokens each, on stages that share so many CPUs. */
+static uint64_t count_batches(uint32_t n, int n_stages, uint32_t cpus)
 {
     static struct job jobs[8];
     struct bench b;
-    bench_open(&b, n_stages, &(struct line_config){.n_ctx = 128, .n_seqs = 8}, NULL);
+    bench_open(&b, n_stages, &(struct line_config){.n_ctx = 128, .n_seqs = 8},
+               &(struct fake_options){.cpus = cpus});
     for (uint32_t i = 0; i < n; i++) {
         do {
             memset(&jobs[i], 0, sizeof jobs[i]);
@@ -119,13 +121,30 @@ static uint64_t count_batches(uint32_t n, int n_stages)
     return batches;
 }
 
-static void eight_sequences_share_the_batches_of_one(void **state)
+static void where_one_stage_computes_at_a_time_eight_sequences_take_the_batches_of_one(void **state)
 {
     (void)state;
     for (int n_stages = 1; n_stages <= 4; n_stages++) {
-        uint64_t one = count_batches(1, n_stages), eight = count_batches(8, n_stages);
+        uint64_t one = count_batches(1, n_stages, 1), eight = count_batches(8, n_stages, 1);
         assert_int_equal(one, 60);
         assert_true((double)eight <= 1.1 * (double)one);
+    }
+}
+
+/* While a stage computes one group, the others have theirs: so the batches are those of one
+ * sequence for each group, and hold fewer rows. */
+static void where_stages_compute_at_once_each_group_takes_the_batches_of_one(void **state)
+{
+    (void)state;
+    for (int n_stages = 2; n_stages <= 4; n_stages++) {
+        for (uint32_t cpus = 2; cpus <= 4; cpus += 2) {
+            uint32_t groups = (uint32_t)n_stages < cpus ? (uint32_t)n_stages : cpus;
+            assert_int_equal(count_batches(1, n_stages, cpus), 60);
+            uint64_t eight = count_batches(8, n_stages, cpus);
+            if ((double)eight > 1.1 * 60 * groups || (double)eight < 0.9 * 60 * groups)
+                fail_msg("%d stages on %u CPUs: %llu batches, want about 60 for each of %u groups",
+                         n_stages, cpus, (unsigned long long)eight, groups);
+        }
     }
 }
 
@@ -410,7 +429,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sequence_gets_the_tokens_it_has_alone),
-        cmocka_unit_test(eight_sequences_share_the_batches_of_one),
+        cmocka_unit_test(
+            where_one_stage_computes_at_a_time_eight_sequences_take_the_batches_of_one),
+        cmocka_unit_test(where_stages_compute_at_once_each_group_takes_the_batches_of_one),
         cmocka_unit_test(a_prompt_fills_the_line_in_chunks),
         cmocka_unit_test(a_full_context_ends_with_reason_length),
         cmocka_unit_test(a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused),

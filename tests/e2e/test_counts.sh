@@ -33,14 +33,15 @@ generate() {
 model wide vocab=32000 layers=6
 model=$made
 
+# One stage; where several compute at once, each has a group of its own (test_line counts these).
 for ranks in 0 2; do
     generate "$ranks" 1
     alone=$(count batches)
     generate "$ranks" 8
     together=$(count batches)
-    check "8 sequences on $ranks ranks take at most 1.1 times the batches of one: $together, $alone" \
+    check "8 sequences on one stage ($ranks ranks) take at most 1.1 times the batches of one: $together, $alone" \
         [ $((together * 10)) -le $((alone * 11)) ]
-    check "8 sequences on $ranks ranks bring 8 times 40 score rows home" [ "$(count score_rows)" -ge 320 ]
+    check "8 sequences on one stage ($ranks ranks) bring 8 times 40 score rows home" [ "$(count score_rows)" -ge 320 ]
 done
 
 for sequences in 1 8; do
