@@ -44,11 +44,17 @@ for type in F32 F16 BF16; do
     model "llama-$type" type=$type
     compare "$made" "llama $type"
 done
-if moe=$(data families/llama-moe.gguf); then
-    compare "$moe" "a mixture of experts"
-else
-    skip "OpenBLAS, a mixture of experts" "no families/llama-moe.gguf in TANDEM_TEST_DATA"
-fi
+# family NAME WHAT - a file of the test data.
+family() {
+    if family_file=$(data "families/$1.gguf"); then
+        compare "$family_file" "$2"
+    else
+        skip "OpenBLAS, $2" "no families/$1.gguf in TANDEM_TEST_DATA"
+    fi
+}
+family qwen3moe "a mixture of experts"
+family gemma2 "sliding windows"
+family deepseek2-lite "latent attention"
 
 file=$work/llama-F32.gguf
 what="auto"

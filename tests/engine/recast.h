@@ -6,8 +6,10 @@
 #include "engine/model.h"
 #include "engine/quant_formats.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -65,6 +67,48 @@ static inline void recast_free(struct recast *r)
     munmap(r->map, r->bytes);
     free(r->model.tensors);
     free(r->tensors);
+}
+
+/* ---- rounded, as a file in that format has them: F32, F16, BF16, Q8_0 or Q4_0 ---- */
+
+static inline void quantise_block(uint32_t format, const float *x, uint8_t *out)
+{
+    float max = 0;
+    for (size_t i = 0; i < 32; i++) max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
+    uint16_t half = f32_to_f16(format == FORMAT_Q8_0 ? fabsf(max) / 127 : max / -8);
+    float scale = f16_to_f32(half), inverse = scale != 0 ? 1 / scale : 0;
+    memcpy(out, &half, 2);
+    memset(out + 2, 0, 16);
+    for (size_t i = 0; i < 32; i++) {
+        long q = lrintf(x[i] * inverse);
+        long nibble = q + 8 > 15 ? 15 : q + 8;
+        if (format == FORMAT_Q8_0)
+            out[2 + i] = (uint8_t)(int8_t)q;
+        else
+            out[2 + i % 16] |= (uint8_t)(nibble << (i < 16 ? 0 : 4));
+    }
+}
+
+static inline void encode(uint32_t format, const float *x, size_t n, uint8_t *out)
+{
+    const struct format *f = format_find(format);
+    for (size_t i = 0; i < n; i += f->block_values, out += f->block_bytes) {
+        uint16_t half = format == FORMAT_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+        if (f->block_values == 32)
+            quantise_block(format, x + i, out);
+        else
+            memcpy(out, format == FORMAT_F32 ? (const void *)&x[i] : &half, f->block_bytes);
+    }
+}
+
+/* Of an F32 model: the matrices rounded to format; or rounded, and expanded to F32 again. */
+static inline void round_to(struct gguf_tensor *t, uint32_t format, uint8_t *data)
+{
+    /* Rows that are no whole blocks stay as they are, as in a file. */
+    if (t->shape[0] % format_find(format)->block_values != 0) format = t->format;
+    assert_int_equal(t->format, FORMAT_F32);
+    encode(format, (const float *)(const void *)t->data, recast_values(t), data);
+    t->format = format;
 }
 
 #endif

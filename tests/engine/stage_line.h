@@ -10,14 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_STAGES = 4, LINE_SEQS = 4, LINE_CTX = 384, LINE_BLOCKS = 100, LINE_ROWS = 320 };
+enum { LINE_STAGES = 4, LINE_SEQS = 4, LINE_CTX = 512, LINE_BLOCKS = 100, LINE_ROWS = 520 };
 
 /* How a line is cut and fed. Zeros mean: one stage, one thread, everything in one batch, generic,
- * f16. */
+ * f16, packed products. */
 struct line_way {
     uint32_t stages, threads, chunk;
     enum isa isa;
     enum kv_format kv;
+    enum matmul_choice matmul;
     uint32_t n_ctx; /* 0: LINE_CTX */
     bool beside;    /* three other sequences share every batch */
     bool shuffled;  /* blocks in a mixed order */
@@ -58,6 +59,7 @@ static inline void line_open(struct line *l, const struct model *m, struct line_
                        .credits = 1,
                        .kv = way.kv},
             .isa = way.isa,
+            .matmul = way.matmul,
             .source = &mapped_source,
             .threads = way.threads > 0 ? way.threads : 1,
         };
