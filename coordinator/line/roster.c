@@ -346,11 +346,20 @@ static int judge_signal(const struct roster *r, uint64_t now, struct err *err)
     return err_set(err, ERR_INTERRUPTED, "interrupted by signal %d", (int)signal_caught);
 }
 
+/* forgive_absence() - an absence of our own is nobody's silence. Who was heard of when it began,
+ * behind the poll's first look at the clock, is heard of now, and no later. */
+static void forgive_absence(struct roster *r, uint64_t away, uint64_t now)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct member *m = &r->members[i];
+        m->heard_ns = m->heard_ns + away < now ? m->heard_ns + away : now;
+    }
+}
+
 int roster_poll(struct roster *r, struct err *err)
 {
     uint64_t now = clock_now_ns(), away = now - r->polled_ns;
-    if (away >= (uint64_t)ABSENCE_MS * 1000000u)
-        for (uint32_t i = 0; i < r->n; i++) r->members[i].heard_ns += away;
+    if (away >= (uint64_t)ABSENCE_MS * 1000000u) forgive_absence(r, away, now);
     r->polled_ns = now;
     r->away_ns = away;
     TRY(take_messages(r, err));

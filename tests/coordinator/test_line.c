@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -160,6 +161,22 @@ static void a_prompt_fills_the_line_in_chunks(void **state)
     assert_true(job.finished);
     assert_int_equal(line_counts(b.line).batches, 3);
     assert_int_equal(line_counts(b.line).prompt_tokens, 192);
+    bench_close(&b);
+}
+
+/* The workers were heard of in the poll with which the absence began, and say nothing meanwhile. */
+static void a_coordinator_that_was_away_blames_nobody(void **state)
+{
+    (void)state;
+    static struct job job;
+    struct bench b;
+    bench_open(&b, 2, &(struct line_config){.n_ctx = 64, .n_seqs = 1}, NULL);
+    make_job(&job, 10, 5, 64);
+    foretell(&job);
+    submit_job(b.line, &job, 0);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL);
+    run_all(&b, &job);
+    check_job(&job);
     bench_close(&b);
 }
 
@@ -433,6 +450,7 @@ int main(void)
             where_one_stage_computes_at_a_time_eight_sequences_take_the_batches_of_one),
         cmocka_unit_test(where_stages_compute_at_once_each_group_takes_the_batches_of_one),
         cmocka_unit_test(a_prompt_fills_the_line_in_chunks),
+        cmocka_unit_test(a_coordinator_that_was_away_blames_nobody),
         cmocka_unit_test(a_full_context_ends_with_reason_length),
         cmocka_unit_test(a_prompt_as_long_as_the_context_is_taken_and_a_longer_one_refused),
         cmocka_unit_test(a_cancelled_request_ends_and_the_others_go_on),
