@@ -3,11 +3,12 @@
  *
  *   make_model OUT.gguf [KEY=VALUE ...]
  *
- * Keys and defaults: family=llama (or gpt2), type=F32 (F16, BF16, Q8_0, Q4_0; of the matrices),
- * layers=4, embd=64, ff=96, heads=4, kv=2, vocab=320, ctx=512, seed=1, zero=0. zero=1 leaves all
- * weights zero and the file sparse, so that a model of gigabytes costs no disk. The tokenizer is
- * byte-level BPE with one merge; the last id ends a text. Station after: tandem, as any other model
- * file. The format: the GGUF specification, version 3. */
+ * Keys and defaults: family=llama (or gpt2), type=F32 (F16, BF16, Q8_0, Q4_0, Q4_K; of the
+ * matrices), layers=4, embd=64, ff=96, heads=4, kv=2, vocab=320, ctx=512, seed=1, tied=0, zero=0.
+ * tied=1 leaves the output matrix out; the token embedding serves. zero=1 leaves all weights zero
+ * and the file sparse, so that a model of gigabytes costs no disk. The tokenizer is byte-level BPE
+ * with one merge; the last id ends a text. Station after: tandem, as any other model file. The
+ * format: the GGUF specification, version 3. */
 #include "../splitmix.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ALIGNMENT = 32, TENSORS_MAX = 4096, BLOCK = 32 };
+enum { ALIGNMENT = 32, TENSORS_MAX = 4096, BLOCK = 32, SUPERBLOCK = 256, UNIT_MAX = 144 };
 enum { TYPE_U32 = 4, TYPE_I32 = 5, TYPE_F32 = 6, TYPE_BOOL = 7, TYPE_STRING = 8, TYPE_ARRAY = 9 };
 
 /* Number formats: id in the file, bytes of `per` values. */
@@ -26,7 +27,7 @@ struct format {
 };
 static const struct format formats[] = {
     {"F32", 0, 4, 1},       {"F16", 1, 2, 1},       {"BF16", 30, 2, 1},
-    {"Q8_0", 8, 34, BLOCK}, {"Q4_0", 2, 18, BLOCK},
+    {"Q8_0", 8, 34, BLOCK}, {"Q4_0", 2, 18, BLOCK}, {"Q4_K", 12, UNIT_MAX, SUPERBLOCK},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -40,7 +41,7 @@ struct tensor {
 struct options {
     const char *family;
     const struct format *type;
-    uint64_t layers, embd, ff, heads, kv, vocab, ctx, seed, zero;
+    uint64_t layers, embd, ff, heads, kv, vocab, ctx, seed, tied, zero;
 };
 
 static FILE *out;
@@ -215,7 +216,7 @@ static void list_llama(const struct options *o)
         add_to_layer(l, q, 0, o->ff, e, "ffn_down.weight");
     }
     add(f32, 1, e, 0, "output_norm.weight");
-    add(q, 0, e, o->vocab, "output.weight");
+    if (!o->tied) add(q, 0, e, o->vocab, "output.weight");
 }
 
 static void list_gpt2(const struct options *o)
@@ -245,8 +246,7 @@ static void list_gpt2(const struct options *o)
 static uint64_t tensor_bytes(const struct tensor *t)
 {
     uint64_t rows = t->dims[1] > 0 ? t->dims[1] : 1;
-    if (t->dims[0] % t->format->per != 0)
-        give_up("the row length is no multiple of 32 in", t->name);
+    if (t->dims[0] % t->format->per != 0) give_up("the rows are no whole blocks in", t->name);
     return t->dims[0] / t->format->per * t->format->bytes * rows;
 }
 
@@ -291,6 +291,11 @@ static void fill_unit(const struct tensor *t, uint8_t *unit)
     case 30:
         word = (uint32_t)(r >> 57) | 123u << 7 | (uint32_t)(r & 1) << 15;
         break;
+    case 12: /* the scales have 6 bits of their own; next to them, the least values' */
+        word = (uint32_t)(r >> 54) | 5u << 10;
+        memcpy(unit + 2, &(uint16_t){(uint16_t)word}, 2);
+        word = (uint32_t)(r >> 54) | 2u << 10;
+        break;
     case 8:
         word = (uint32_t)(r >> 54) | 5u << 10;
         break;
@@ -313,7 +318,7 @@ static void put_data(void)
 {
     for (size_t i = 0; i < n_tensors; i++) {
         const struct tensor *t = &tensors[i];
-        uint8_t unit[64];
+        uint8_t unit[UNIT_MAX];
         for (uint64_t n = tensor_bytes(t); n > 0; n -= t->format->bytes) {
             fill_unit(t, unit);
             put(unit, t->format->bytes);
@@ -328,9 +333,9 @@ static void read_option(struct options *o, const char *arg)
         const char *key;
         uint64_t *value;
     } numbers[] = {
-        {"layers=", &o->layers}, {"embd=", &o->embd}, {"ff=", &o->ff},
-        {"heads=", &o->heads},   {"kv=", &o->kv},     {"vocab=", &o->vocab},
-        {"ctx=", &o->ctx},       {"seed=", &o->seed}, {"zero=", &o->zero},
+        {"layers=", &o->layers}, {"embd=", &o->embd},   {"ff=", &o->ff},   {"heads=", &o->heads},
+        {"kv=", &o->kv},         {"vocab=", &o->vocab}, {"ctx=", &o->ctx}, {"seed=", &o->seed},
+        {"zero=", &o->zero},     {"tied=", &o->tied},
     };
     const char *value = strchr(arg, '=');
     if (value == NULL) give_up("unknown option", arg);
@@ -355,7 +360,7 @@ static void read_option(struct options *o, const char *arg)
 
 int main(int argc, char **argv)
 {
-    struct options o = {"llama", &formats[0], 4, 64, 96, 4, 2, 320, 512, 1, 0};
+    struct options o = {"llama", &formats[0], 4, 64, 96, 4, 2, 320, 512, 1, 0, 0};
     if (argc < 2) give_up("usage:", "make_model OUT.gguf [KEY=VALUE ...]");
     for (int i = 2; i < argc; i++) read_option(&o, argv[i]);
     if (o.vocab < 258 || o.heads == 0) give_up("want", "vocab of at least 258, and a head");

@@ -3,10 +3,11 @@
 #
 #   sh test_memory.sh TANDEM TOOLS
 #
-# Each predicted need is compared with what the worker held at most while it filled its context. Each refusal says what
-# would fit, and that is then run.
+# Each predicted need is compared with what the worker held at most while it filled its context; and each slice, packed,
+# with what bench and the kernel say that its worker held. Each refusal says what would fit, and that is then run.
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
+limit_s=120
 
 # ids N STEP - N token ids, joined by commas; another step is another prompt.
 ids() {
@@ -24,16 +25,19 @@ predicted() {
     "$TOOLS/json_pick" "ranks.$1.$2" <"$work/inspected" | awk '{ print $1 / 1048576 }'
 }
 
+# declared STAGE - MiB, from $work/inspected: weights, key/value pool and buffers.
+declared() {
+    for f in weight_bytes kv_bytes buffer_bytes; do predicted "$1" $f; done | awk '{ sum += $1 } END { print sum }'
+}
+
 # ---- predicted against measured ----
 
 # compare NAME STAGE - within 3 % + 16 MiB, and promise 2: at most 1.1 x what is declared, and 64 MiB.
 compare() {
     need=$(predicted "$2" need_bytes)
-    declared=$(for f in weight_bytes kv_bytes buffer_bytes; do predicted "$2" $f; done |
-        awk '{ sum += $1 } END { print sum }')
     held=$(resident $(($2 + 1)))
     printf '%s, worker %d: %.1f MiB predicted, %.1f MiB resident at most\n' "$1" $(($2 + 1)) "$need" "${held:=0}"
-    awk -v need="$need" -v held="$held" -v declared="$declared" 'BEGIN {
+    awk -v need="$need" -v held="$held" -v declared="$(declared "$2")" 'BEGIN {
         off = held > need ? held - need : need - held
         exit !(held > 0 && need > 0 && off <= 0.03 * need + 16 && held <= 1.1 * declared + 64) }'
 }
@@ -57,6 +61,85 @@ for type in Q8_0 F16; do
     model "$type" type=$type layers=9 embd=768 ff=3072 heads=12 kv=12 vocab=32000 ctx=4096 zero=1
     for workers in 1 2 3; do
         measure "$type on $workers workers needs what was predicted" $workers "$made"
+    done
+done
+
+# ---- promise 2, as bench and as the kernel see it ----
+
+none_alive() {
+    [ -z "$(ranks_alive)" ]
+}
+
+has_rank() {
+    [ -n "$(pid_of "$1")" ]
+}
+
+# watch RANK - until it ends: what is resident of it, and has been at most, into $work/seen.RANK, in KiB.
+watch() {
+    wait_for 20 has_rank "$1" || return
+    watched=$(pid_of "$1")
+    while kill -0 "$watched" 2>/dev/null; do
+        awk '$1 == "Rss:" { rss = $2 } $1 == "VmHWM:" { print rss, $2 }' "/proc/$watched/smaps_rollup" \
+            "/proc/$watched/status" >>"$work/seen.$1" 2>/dev/null
+        sleep 0.1
+    done
+}
+
+# most_seen RANK - MiB, since its speed was measured, with made-up weights that are gone when its own come;
+# then it counts its peak anew.
+most_seen() {
+    awk '{ if ($2 < 0.9 * peak) most = 0
+           peak = $2
+           if ($1 > most) most = $1 }
+         END { print most / 1024 }' "$work/seen.$1"
+}
+
+# bench WORKERS MODEL - a short one, watched.
+bench() {
+    wait_for 20 none_alive
+    rm -f "$work"/seen.*
+    watchers=
+    for rank in $(seq "$1"); do
+        watch "$rank" &
+        watchers="$watchers $!"
+    done
+    tandem_on $(($1 + 1)) bench -q -m "$2" --ctx 256 --slots 1 --pp 24 --tg 0 --seqs 1 --repeat 1 --json "$work/bench.json"
+    # shellcheck disable=SC2086 # several numbers
+    wait $watchers
+}
+
+# judge STAGE - at most the slice and 64 MiB, while it loads, too. What the kernel says is no more than what bench says,
+# and was asked for when the weights were there.
+judge() {
+    held=$("$TOOLS/json_pick" "stages.$1.rss_bytes" <"$work/bench.json" | awk '{ print $1 / 1048576 }')
+    seen=$(most_seen $(($1 + 1)))
+    printf 'worker %d: %.1f MiB declared (weights %.1f), %.1f MiB resident at most, %.1f MiB seen\n' $(($1 + 1)) \
+        "$(declared "$1")" "$(predicted "$1" weight_bytes)" "$held" "$seen"
+    awk -v held="$held" -v seen="$seen" -v declared="$(declared "$1")" -v weights="$(predicted "$1" weight_bytes)" '
+        BEGIN { exit !(held <= declared + 64 && seen <= 1.1 * declared + 64 && seen <= held + 2 && seen >= weights) }'
+}
+
+# hold NAME WORKERS MODEL
+hold() {
+    tandem inspect "$3" --json --ranks $(($2 + 1)) --ctx 256 --slots 1
+    cp "$work/out" "$work/inspected"
+    bench "$2" "$3"
+    stage=0
+    while [ "$status" -eq 0 ] && [ "$stage" -lt "$2" ]; do
+        judge "$stage" || status=1
+        stage=$((stage + 1))
+    done
+    check "$1" [ "$status" -eq 0 ]
+}
+
+# Slices of which a second copy would not fit into the bound; most of them are embedding and head, which cost no time.
+for type in Q8_0 Q4_0 Q4_K; do
+    for tied in 0 1; do
+        head=$([ $tied -eq 1 ] && echo tied || echo untied)
+        model "$type-$head" type=$type tied=$tied layers=8 embd=1024 ff=4096 heads=8 kv=8 vocab=131072 zero=1
+        for workers in 2 3; do
+            hold "each of $workers workers holds its slice of a model in $type, $head, and no more" $workers "$made"
+        done
     done
 done
 
