@@ -9,9 +9,8 @@
 #include "coordinator/line/line.h"
 #include "fake_stages.h"
 #include "line_jobs.h"
-#include "worker/worker.h"
+#include "real_stages.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +21,7 @@
 
 enum {
     REQUESTS_MAX = 2000,
-    STAGES_MOST = 4,
+    STAGES_MOST = REAL_STAGES_MAX,
     CONTEXT = 192,
     SLOTS = 8,
     POOL_TOKENS = 256, /* of up to SLOTS * CONTEXT */
@@ -62,49 +61,6 @@ static void make_jobs(void)
         if (same > j->n_prompt) same = j->n_prompt;
         memcpy(j->tokens, beginnings[roll(BEGINNINGS)], same * sizeof *j->tokens);
     }
-}
-
-/* ---- real stages ---- */
-
-struct real_stages {
-    struct link *link[STAGES_MOST + 1];
-    pthread_t thread[STAGES_MOST];
-    int n;
-    const char *path;
-};
-
-struct start {
-    struct link *link;
-    struct worker_config config;
-};
-
-static void *run_worker(void *arg)
-{
-    struct start start = *(struct start *)arg;
-    struct err err;
-    free(arg);
-    worker_run(start.link, &start.config, &err);
-    link_close(start.link, false);
-    return NULL;
-}
-
-static void real_stages_start(struct real_stages *r, int n, const char *path)
-{
-    struct err err;
-    *r = (struct real_stages){.n = n, .path = path};
-    if (link_local_open(r->link, n + 1, LINK_IDLE_SLEEP, &err) != ERR_NONE)
-        fail_msg("%s", err.text);
-    for (int i = 0; i < n; i++) {
-        struct start *start = malloc(sizeof *start);
-        *start = (struct start){r->link[i + 1], {.model_path = r->path}};
-        pthread_create(&r->thread[i], NULL, run_worker, start);
-    }
-}
-
-static void real_stages_join(struct real_stages *r)
-{
-    for (int i = 0; i < r->n; i++) pthread_join(r->thread[i], NULL);
-    link_close(r->link[0], false);
 }
 
 /* ---- a line of either ---- */

@@ -15,13 +15,15 @@ tandem_test(test_planner unit SOURCES coordinator/test_planner.c LINK coordinato
 tandem_test(test_cluster_file unit SOURCES coordinator/test_cluster_file.c LINK coordinator_front PkgConfig::JANSSON m)
 tandem_test(test_cpu_share unit SOURCES coordinator/test_cpu_share.c LINK coordinator_line)
 tandem_test(test_soak unit SOURCES coordinator/test_soak.c coordinator/fake_stages.c coordinator/line_jobs.c
+  coordinator/real_stages.c
   LINK coordinator_line worker TIMEOUT 300)
 tandem_test(test_cost_model unit SOURCES coordinator/test_cost_model.c LINK coordinator_line m)
 tandem_test(test_block_allocator unit SOURCES coordinator/test_block_allocator.c LINK coordinator_line)
 tandem_test(test_prefix_index unit SOURCES coordinator/test_prefix_index.c LINK coordinator_line)
 tandem_test(test_scheduler unit SOURCES coordinator/test_scheduler.c LINK coordinator_line)
 tandem_test(test_line_no_alloc unit SOURCES coordinator/test_line_no_alloc.c coordinator/fake_stages.c
-  coordinator/line_jobs.c LINK coordinator_line worker)
+  coordinator/line_jobs.c coordinator/real_stages.c LINK coordinator_line worker)
+set_tests_properties(test_line_no_alloc PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
 set_source_files_properties(coordinator/test_scheduler.c coordinator/test_line_no_alloc.c PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 
 # Benchmarks are built and run by hand.
