@@ -6,7 +6,6 @@
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID; volume 1, 13.3. */
 #include "engine/isa.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +94,13 @@ static enum isa find_best(void)
     return (enum isa)best;
 }
 
+bool isa_has_avx_vnni(void)
+{
+    uint32_t leaves[LEAF_COUNT][REG_COUNT];
+    read_leaves(leaves);
+    return leaves[LEAF_7_1][EAX] >> 4 & 1;
+}
+
 #if defined(__linux__)
 /* The system's consent holds for all threads of the process, those to come as well. */
 static bool may_use_tiles(void)
@@ -115,6 +121,11 @@ static enum isa detect_best(void)
     return best == ISA_AMX && !may_use_tiles() ? ISA_AVX512 : best;
 }
 #else
+bool isa_has_avx_vnni(void)
+{
+    return false;
+}
+
 static enum isa detect_best(void)
 {
     return ISA_GENERIC;

@@ -6,6 +6,8 @@
 
 #include "engine/err.h"
 
+#include <stdbool.h>
+
 enum isa { ISA_GENERIC, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT };
 
 /* Who does the products of float weights: our packed kernels, OpenBLAS, or whoever is the better
@@ -20,5 +22,9 @@ int isa_find(const char *name);
 /* isa_detect() - the best that this CPU and system have, or the one that TANDEM_ISA forces.
  * Returns ERR_USAGE for an unknown name, ERR_UNSUPPORTED for one that this CPU does not have. */
 int isa_detect(enum isa *out, struct err *err);
+
+/* isa_has_avx_vnni() - whether this CPU, which has AVX2, multiplies bytes in one instruction of 256
+ * bits (AVX-VNNI). It is no instruction set of its own, because no result depends on it. */
+bool isa_has_avx_vnni(void);
 
 #endif

@@ -47,6 +47,8 @@ static void fill_generic(struct kernels *k)
 
 #if defined(TANDEM_KERNELS_X86)
 #define FORMAT_AVX2(id, suffix, q8) k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_avx2;
+#define FORMAT_AVX_VNNI(id, suffix, q8)                                                            \
+    k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_avx_vnni;
 #define FORMAT_AVX512(id, suffix, q8)                                                              \
     k->format[KERNEL_FORMAT_##id].matmul = matmul_##suffix##_avx512;
 
@@ -56,6 +58,13 @@ static void override_avx2(struct kernels *k)
     FILL_VECTOR(avx2)
     k->peak_float = peak_float_avx2;
     k->peak_block = peak_block_avx2;
+}
+
+static void override_avx_vnni(struct kernels *k)
+{
+    KERNEL_BLOCK_FORMATS(FORMAT_AVX_VNNI)
+    k->peak_float = peak_float_avx_vnni;
+    k->peak_block = peak_block_avx_vnni;
 }
 
 static void override_avx512(struct kernels *k)
@@ -85,8 +94,18 @@ void kernels_init(struct kernels *k, enum isa isa)
     fill_generic(k);
 #if defined(TANDEM_KERNELS_X86)
     if (isa >= ISA_AVX2) override_avx2(k);
+    if (isa == ISA_AVX2 && isa_has_avx_vnni()) override_avx_vnni(k);
     if (isa >= ISA_AVX512) override_avx512(k);
     if (isa >= ISA_AMX) override_amx(k);
+#endif
+}
+
+void kernels_forgo_vnni(struct kernels *k)
+{
+#if defined(TANDEM_KERNELS_X86)
+    if (k->isa == ISA_AVX2) override_avx2(k);
+#else
+    (void)k;
 #endif
 }
 

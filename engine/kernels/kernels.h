@@ -234,10 +234,14 @@ typedef KERNEL_PEAK(kernel_peak_fn);
     X(F32, f32, false)                                                                             \
     X(F16, f16, false)                                                                             \
     X(BF16, bf16, false)                                                                           \
+    KERNEL_BLOCK_FORMATS(X)                                                                        \
+    KERNEL_DECODED_FORMATS(X)
+
+/* Formats whose products are sums of bytes times bytes. */
+#define KERNEL_BLOCK_FORMATS(X)                                                                    \
     X(Q8_0, q8_0, true)                                                                            \
     X(Q4_0, q4_0, true)                                                                            \
-    KERNEL_PLANES_FORMATS(X)                                                                       \
-    KERNEL_DECODED_FORMATS(X)
+    KERNEL_PLANES_FORMATS(X)
 
 /* Formats whose panels are bit planes: see generic/planes.h. */
 #define KERNEL_PLANES_FORMATS(X)                                                                   \
@@ -275,9 +279,7 @@ typedef KERNEL_PEAK(kernel_peak_fn);
 #define KERNEL_AMX_FORMATS(X)                                                                      \
     X(F16, f16, false)                                                                             \
     X(BF16, bf16, false)                                                                           \
-    X(Q8_0, q8_0, true)                                                                            \
-    X(Q4_0, q4_0, true)                                                                            \
-    KERNEL_PLANES_FORMATS(X)
+    KERNEL_BLOCK_FORMATS(X)
 
 enum kernel_format {
 #define KERNEL_FORMAT_ENUM(id, suffix, q8) KERNEL_FORMAT_##id,
@@ -316,8 +318,12 @@ struct kernels {
 };
 
 /* kernels_init() - fill the table for an instruction set, which the caller knows this CPU to have
- * (isa_detect). */
+ * (isa_detect). On AVX2 it takes AVX-VNNI where this CPU has that. */
 void kernels_init(struct kernels *k, enum isa isa);
+
+/* kernels_forgo_vnni() - right after kernels_init(): on AVX2, back to the products that a CPU
+ * without AVX-VNNI takes. For tests on one that has it; the results are the same. */
+void kernels_forgo_vnni(struct kernels *k);
 
 /* kernels_choose_matmul() - who does the products of float formats from now on. MATMUL_AUTO takes
  * OpenBLAS where the vector units that the packed kernels are written for are missing: a rule of
@@ -342,6 +348,10 @@ static inline size_t panels_count(size_t n_out)
     KERNEL_MATMUL(matmul_##suffix##_avx512);
 KERNEL_FORMATS(KERNEL_DECLARE)
 #undef KERNEL_DECLARE
+
+#define KERNEL_DECLARE_AVX_VNNI(id, suffix, q8) KERNEL_MATMUL(matmul_##suffix##_avx_vnni);
+KERNEL_BLOCK_FORMATS(KERNEL_DECLARE_AVX_VNNI)
+#undef KERNEL_DECLARE_AVX_VNNI
 
 #define KERNEL_DECLARE_AMX(id, suffix, q8) KERNEL_MATMUL(matmul_##suffix##_amx);
 KERNEL_AMX_FORMATS(KERNEL_DECLARE_AMX)
@@ -378,6 +388,8 @@ KERNEL_DECLARE_VECTOR(avx2)
 KERNEL_DECLARE_VECTOR(avx512)
 #undef KERNEL_DECLARE_VECTOR
 
+KERNEL_PEAK(peak_float_avx_vnni);
+KERNEL_PEAK(peak_block_avx_vnni);
 KERNEL_PEAK(peak_float_amx);
 KERNEL_PEAK(peak_block_amx);
 KERNEL_STORE(store_f32_generic);

@@ -12,19 +12,25 @@
 enum { GUARD = 16 };
 static const float GUARD_VALUE = -12345.5F;
 
-static struct kernels tables[ISA_COUNT];
-static int n_tables; /* instruction sets of this CPU, ascending */
+/* Those of instruction sets up to tables_best stand at the set's own number. Behind them, where
+ * AVX2 takes AVX-VNNI, is AVX2 of a CPU without it. */
+static struct kernels tables[ISA_COUNT + 1];
+static int n_tables;
+static enum isa tables_best;
 
 /* tables_init() - the tables of every instruction set of this CPU. */
 static inline bool tables_init(void)
 {
-    enum isa best;
     struct err err;
     unsetenv("TANDEM_ISA");
-    if (isa_detect(&best, &err) != ERR_NONE) return false;
-    for (n_tables = 0; n_tables <= (int)best; n_tables++)
+    if (isa_detect(&tables_best, &err) != ERR_NONE) return false;
+    for (n_tables = 0; n_tables <= (int)tables_best; n_tables++)
         kernels_init(&tables[n_tables], (enum isa)n_tables);
-    print_message("instruction sets up to %s\n", isa_name(best));
+    if (tables_best >= ISA_AVX2 && isa_has_avx_vnni()) {
+        kernels_init(&tables[n_tables], ISA_AVX2);
+        kernels_forgo_vnni(&tables[n_tables++]);
+    }
+    print_message("instruction sets up to %s\n", isa_name(tables_best));
     return true;
 }
 

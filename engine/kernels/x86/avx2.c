@@ -3,9 +3,13 @@
  * Compiled with the flags of this instruction set; called only where isa_detect() found it. */
 #include "engine/kernels/x86/simd_avx2.h"
 
+#include "engine/kernels/x86/dot_avx2.h"
+
 #include "engine/kernels/x86/matmul_body.h"
 
+#include "engine/kernels/x86/block_body.h"
 #include "engine/kernels/x86/decoded_body.h"
+#include "engine/kernels/x86/float_body.h"
 #include "engine/kernels/x86/planes_body.h"
 #include "engine/kernels/x86/rows_body.h"
 

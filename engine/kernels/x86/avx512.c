@@ -5,7 +5,9 @@
 
 #include "engine/kernels/x86/matmul_body.h"
 
+#include "engine/kernels/x86/block_body.h"
 #include "engine/kernels/x86/decoded_body.h"
+#include "engine/kernels/x86/float_body.h"
 #include "engine/kernels/x86/planes_body.h"
 #include "engine/kernels/x86/rows_body.h"
 

@@ -1,7 +1,9 @@
 /* simd_avx2 - the vector operations that the kernel bodies are written in, for AVX2 with FMA and
  * F16C: 8 lanes.
  *
- * simd_avx512.h has the same names. vf holds floats, vi 32-bit integers or bytes. */
+ * simd_avx512.h has the same names, together with those of dot_avx2.h or dot_avx_vnni.h: how bytes
+ * are multiplied, and the name that the kernels get. vf holds floats, vi 32-bit integers or bytes.
+ */
 #ifndef TANDEM_ENGINE_KERNELS_SIMD_AVX2_H
 #define TANDEM_ENGINE_KERNELS_SIMD_AVX2_H
 
@@ -9,17 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_NAME(name) name##_avx2
-
 enum {
     V_LANES = 8,
     /* How many rows and panels a product holds in registers; one row alone takes more panels. */
     FLOAT_ROWS = 5,
     FLOAT_PANELS = 1,
     FLOAT_PANELS_ALONE = 4,
-    BLOCK_ROWS = 3,
-    BLOCK_PANELS = 1,
-    BLOCK_PANELS_ALONE = 2,
     ATTEND_QUERIES = 4, /* queries that walk a tile in registers */
     ATTEND_VECTORS = 2, /* vectors of value dimensions at once, of up to 4 queries */
 };
@@ -231,35 +228,6 @@ static inline void vi_store_bytes(int8_t *p, vi a)
 {
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     _mm_storel_epi64((void *)p, _mm_packs_epi16(words, words));
-}
-
-/* The sum over a block of unsigned quants times activations: where it starts, and four more k of
- * each row. vpmaddubsw adds two products in 16 bits, with saturation. Q4_0: at most 2 x 15 x 127.
- * Q8_0: the quants get their sign back, their magnitude (128 at most, as an unsigned byte) is one
- * factor and the activation with the quant's sign the other: at most 2 x 128 x 127 = 32512, which
- * fits. (The other way round, -128 would have no negative.) */
-static inline vi dot_bytes(vi acc, vi unsigned_bytes, vi signed_bytes)
-{
-    __m256i pairs = _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-static inline vi start_q8_0(int32_t sum)
-{
-    (void)sum;
-    return _mm256_setzero_si256();
-}
-static inline vi start_q4_0(int32_t sum)
-{
-    return _mm256_set1_epi32(-8 * sum);
-}
-static inline vi dot_q8_0(vi acc, vi w, vi x)
-{
-    __m256i q = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-    return dot_bytes(acc, _mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
-}
-static inline vi dot_q4_0(vi acc, vi w, vi x)
-{
-    return dot_bytes(acc, w, x);
 }
 
 /* clang-format on */
