@@ -23,23 +23,24 @@ struct planes_shape {
     size_t head;      /* bytes of a row's scales */
     int low, high;    /* bits of the two planes; high: 0 where there is one */
     int zero;         /* what levels have too much */
+    int bits;         /* that a level takes */
     bool has_minimum; /* else it is 0 */
 };
 
-/* X(ID, suffix, blocks, parts, head, low, high, zero, has minimum) */
+/* X(ID, suffix, blocks, parts, head, low, high, zero, bits, has minimum) */
 #define PLANES_SHAPES(X)                                                                           \
-    X(Q4_1, q4_1, 1, 1, 4, 4, 0, 0, true)                                                          \
-    X(Q5_0, q5_0, 1, 1, 2, 4, 1, 16, false)                                                        \
-    X(Q5_1, q5_1, 1, 1, 4, 4, 1, 0, true)                                                          \
-    X(IQ4_NL, iq4_nl, 1, 1, 2, 4, 0, 128, false)                                                   \
-    X(MXFP4, mxfp4, 1, 1, 1, 4, 0, 12, false)                                                      \
-    X(Q2_K, q2_k, 8, 2, 20, 2, 0, 0, true)                                                         \
-    X(Q3_K, q3_k, 8, 2, 14, 2, 1, 4, false)                                                        \
-    X(Q4_K, q4_k, 8, 1, 16, 4, 0, 0, true)                                                         \
-    X(Q5_K, q5_k, 8, 1, 16, 4, 1, 0, true)                                                         \
-    X(Q6_K, q6_k, 8, 2, 18, 4, 2, 32, false)                                                       \
-    X(IQ4_XS, iq4_xs, 8, 1, 8, 4, 0, 128, false)                                                   \
-    X(TQ2_0, tq2_0, 8, 1, 2, 2, 0, 1, false)
+    X(Q4_1, q4_1, 1, 1, 4, 4, 0, 0, 4, true)                                                       \
+    X(Q5_0, q5_0, 1, 1, 2, 4, 1, 16, 5, false)                                                     \
+    X(Q5_1, q5_1, 1, 1, 4, 4, 1, 0, 5, true)                                                       \
+    X(IQ4_NL, iq4_nl, 1, 1, 2, 4, 0, 128, 8, false)                                                \
+    X(MXFP4, mxfp4, 1, 1, 1, 4, 0, 12, 5, false)                                                   \
+    X(Q2_K, q2_k, 8, 2, 20, 2, 0, 0, 2, true)                                                      \
+    X(Q3_K, q3_k, 8, 2, 14, 2, 1, 4, 3, false)                                                     \
+    X(Q4_K, q4_k, 8, 1, 16, 4, 0, 0, 4, true)                                                      \
+    X(Q5_K, q5_k, 8, 1, 16, 4, 1, 0, 5, true)                                                      \
+    X(Q6_K, q6_k, 8, 2, 18, 4, 2, 32, 6, false)                                                    \
+    X(IQ4_XS, iq4_xs, 8, 1, 8, 4, 0, 128, 8, false)                                                \
+    X(TQ2_0, tq2_0, 8, 1, 2, 2, 0, 1, 2, false)
 
 #define PLANES_SHAPE(id, suffix, ...)                                                              \
     static const struct planes_shape planes_shape_##suffix = {__VA_ARGS__};

@@ -136,8 +136,8 @@ static void pack_rows(struct block_rows *rows, const struct activations *x,
 /* ---- weights ---- */
 
 /* Q8_0 and Q4_0 lie as planes do, too. */
-static const struct planes_shape planes_shape_q8_0 = {1, 1, 2, 8, 0, 128, false};
-static const struct planes_shape planes_shape_q4_0 = {1, 1, 2, 4, 0, 8, false};
+static const struct planes_shape planes_shape_q8_0 = {1, 1, 2, 8, 0, 128, 8, false};
+static const struct planes_shape planes_shape_q4_0 = {1, 1, 2, 4, 0, 8, 4, false};
 
 INLINE vi levels_8(const uint8_t *planes, int j, int v)
 {

@@ -4,8 +4,6 @@
 
 /* Unsigned quants of k = 4j .. 4j + 3 of a block, for the rows of one vector. */
 typedef vi quants_fn(const uint8_t *quants, int j, int v);
-typedef vi start_fn(int32_t sum);
-typedef vi dot_fn(vi acc, vi w, vi x);
 
 INLINE vi quants_q8_0(const uint8_t *quants, int j, int v)
 {
@@ -25,12 +23,13 @@ INLINE vi broadcast_4(const int8_t *q)
     return vi_set1(four);
 }
 
-/* block_bytes: of a block of one row in the file. */
-INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_bytes,
-                       quants_fn *quants, start_fn *start, dot_fn *dot)
+/* block_bytes: of a block of one row in the file. bits: of a quant. */
+INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_bytes, int bits,
+                       quants_fn *quants)
 {
     size_t n_blocks = t->w->n_in / QUANT_BLOCK;
     const uint8_t *panel[MAX_PANELS];
+    const int zero = 1 << (bits - 1);
     tile_acc acc;
     UNROLL_FOR (p, panels) {
         panel[p] = tile_panel(t, p);
@@ -44,7 +43,7 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
         UNROLL_FOR (r, rows)
             UNROLL_FOR (p, panels)
                 UNROLL_FOR (v, PANEL_VECTORS)
-                    sum[r][p][v] = start(t->x->sum[at + (size_t)r * n_blocks]);
+                    sum[r][p][v] = dot_start(bits, zero, t->x->sum[at + (size_t)r * n_blocks]);
         UNROLL_FOR (j, QUANT_BLOCK / 4) {
             vi w[MAX_PANELS][PANEL_VECTORS];
             UNROLL_FOR (p, panels)
@@ -52,15 +51,18 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
             UNROLL_FOR (r, rows) {
                 vi x = broadcast_4(t->x->q8 + (at + (size_t)r * n_blocks) * QUANT_BLOCK + 4 * j);
                 UNROLL_FOR (p, panels)
-                    UNROLL_FOR (v, PANEL_VECTORS) sum[r][p][v] = dot(sum[r][p][v], w[p][v], x);
+                    UNROLL_FOR (v, PANEL_VECTORS)
+                        sum[r][p][v] = dot_4(bits, sum[r][p][v], w[p][v], x);
             }
         }
         UNROLL_FOR (p, panels)
             UNROLL_FOR (v, PANEL_VECTORS) {
                 vf scale = v_load_f16(panel[p] + 2 * v * V_LANES);
                 UNROLL_FOR (r, rows) {
-                    vf both = v_mul(scale, v_set1(t->x->scale[at + (size_t)r * n_blocks]));
-                    acc[r][p][v] = v_fma(both, vi_to_float(sum[r][p][v]), acc[r][p][v]);
+                    size_t of_row = at + (size_t)r * n_blocks;
+                    vf both = v_mul(scale, v_set1(t->x->scale[of_row]));
+                    vi whole = dot_end(bits, zero, sum[r][p][v], t->x->sum[of_row]);
+                    acc[r][p][v] = v_fma(both, vi_to_float(whole), acc[r][p][v]);
                 }
             }
         UNROLL_FOR (p, panels) panel[p] += block_bytes * PANEL_ROWS;
@@ -70,12 +72,12 @@ INLINE void tile_block(const struct tile *t, int rows, int panels, size_t block_
 
 INLINE void tile_q8_0(const struct tile *t, int rows, int panels)
 {
-    tile_block(t, rows, panels, 34, quants_q8_0, start_q8_0, dot_q8_0);
+    tile_block(t, rows, panels, 34, 8, quants_q8_0);
 }
 
 INLINE void tile_q4_0(const struct tile *t, int rows, int panels)
 {
-    tile_block(t, rows, panels, 18, quants_q4_0, start_q4_0, dot_q4_0);
+    tile_block(t, rows, panels, 18, 4, quants_q4_0);
 }
 
 DEFINE_MATMUL(q8_0, PANEL_ROWS * 34 * (w->n_in / QUANT_BLOCK), BLOCK)

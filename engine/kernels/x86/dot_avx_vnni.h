@@ -6,25 +6,24 @@
 #define KERNEL_NAME(name) name##_avx_vnni
 
 /* How many rows and panels a product of bytes holds in registers. */
-enum { BLOCK_ROWS = 5, BLOCK_PANELS = 1, BLOCK_PANELS_ALONE = 2 };
+enum { BLOCK_ROWS = 4, BLOCK_PANELS = 1, BLOCK_PANELS_ALONE = 2 };
 
-/* The sum over a block of unsigned quants times activations: where it starts, and four more k of
- * each row. */
-static inline vi start_q8_0(int32_t sum)
+/* The sum over a block of levels, unsigned and of so many bits, times activations: where it starts,
+ * four more k of each row, and what it is in the end, less zero times the activations. */
+static inline vi dot_start(int bits, int zero, int32_t sum)
 {
-    return _mm256_set1_epi32(-128 * sum);
+    (void)bits;
+    return _mm256_set1_epi32(-zero * sum);
 }
-static inline vi start_q4_0(int32_t sum)
+static inline vi dot_4(int bits, vi acc, vi w, vi x)
 {
-    return _mm256_set1_epi32(-8 * sum);
-}
-static inline vi dot_q8_0(vi acc, vi w, vi x)
-{
+    (void)bits;
     return _mm256_dpbusd_avx_epi32(acc, w, x);
 }
-static inline vi dot_q4_0(vi acc, vi w, vi x)
+static inline vi dot_end(int bits, int zero, vi acc, int32_t sum)
 {
-    return _mm256_dpbusd_avx_epi32(acc, w, x);
+    (void)bits, (void)zero, (void)sum;
+    return acc;
 }
 
 #endif

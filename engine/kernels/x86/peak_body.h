@@ -25,7 +25,7 @@ KERNEL_PEAK(KERNEL_NAME(peak_block))
     vi sums[PEAK_SUMS], x = vi_set1(0x01010101), w = vi_set1(0x02020202);
     for (int i = 0; i < PEAK_SUMS; i++) sums[i] = vi_set1(0);
     for (uint64_t step = 0; step < n_steps; step++) {
-        UNROLL_FOR (i, PEAK_SUMS) sums[i] = dot_q4_0(sums[i], w, x);
+        UNROLL_FOR (i, PEAK_SUMS) sums[i] = dot_4(4, sums[i], w, x);
         __asm__ volatile("" : "+x"(x), "+x"(w));
     }
     vi rest = sums[0];

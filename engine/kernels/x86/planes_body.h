@@ -15,18 +15,6 @@ INLINE void part_sums(const struct activations *x, size_t at, size_t parts, int3
     sum[1] = x->sum[at] - sum[0];
 }
 
-/* Levels that take all eight bits are multiplied as those of Q8_0, smaller ones as those of Q4_0.
- */
-INLINE vi start_sum(int zero, int32_t sum)
-{
-    return zero == 128 ? start_q8_0(sum) : vi_set1(-zero * sum);
-}
-
-INLINE vi dot_4(int zero, vi acc, vi w, vi x)
-{
-    return zero == 128 ? dot_q8_0(acc, w, x) : dot_q4_0(acc, w, x);
-}
-
 /* The scales of a group, made f32 once for all rows of a tile. */
 typedef vf group_scale[MAX_PANELS][MAX_PARTS][PANEL_VECTORS];
 
@@ -49,7 +37,8 @@ INLINE void add_block(const struct tile *t, int rows, int panels, const struct p
         vi sum[MAX_ROWS][MAX_PANELS][PANEL_VECTORS];
         UNROLL_FOR (r, rows)
             UNROLL_FOR (p, panels)
-                UNROLL_FOR (v, PANEL_VECTORS) sum[r][p][v] = start_sum(s.zero, x_sum[r][part]);
+                UNROLL_FOR (v, PANEL_VECTORS)
+                    sum[r][p][v] = dot_start(s.bits, s.zero, x_sum[r][part]);
         UNROLL_FOR (i, n) {
             int j = part * n + i;
             vi w[MAX_PANELS][PANEL_VECTORS];
@@ -59,7 +48,7 @@ INLINE void add_block(const struct tile *t, int rows, int panels, const struct p
                 vi four = broadcast_4(x->q8 + at[r] * QUANT_BLOCK + 4 * j);
                 UNROLL_FOR (p, panels)
                     UNROLL_FOR (v, PANEL_VECTORS)
-                        sum[r][p][v] = dot_4(s.zero, sum[r][p][v], w[p][v], four);
+                        sum[r][p][v] = dot_4(s.bits, sum[r][p][v], w[p][v], four);
             }
         }
         UNROLL_FOR (r, rows) {
@@ -68,7 +57,8 @@ INLINE void add_block(const struct tile *t, int rows, int panels, const struct p
             UNROLL_FOR (p, panels)
                 UNROLL_FOR (v, PANEL_VECTORS) {
                     vf both = v_mul(scale[p][of_group][v], v_set1(x_scale)), *to = &acc[r][p][v];
-                    *to = v_fma(both, vi_to_float(sum[r][p][v]), *to);
+                    vi whole = dot_end(s.bits, s.zero, sum[r][p][v], x_sum[r][part]);
+                    *to = v_fma(both, vi_to_float(whole), *to);
                     if (s.has_minimum) *to = v_fma(minimum[p][of_group][v], offset, *to);
                 }
         }

@@ -224,23 +224,22 @@ static inline void vi_store_bytes(int8_t *p, vi a)
     _mm_storeu_si128((void *)p, _mm512_cvtsepi32_epi8(a));
 }
 
-/* The sum over a block of unsigned quants times activations: where it starts, and four more k of
- * each row. */
-static inline vi start_q8_0(int32_t sum)
+/* The sum over a block of levels, unsigned and of so many bits, times activations: where it starts,
+ * four more k of each row, and what it is in the end, less zero times the activations. */
+static inline vi dot_start(int bits, int zero, int32_t sum)
 {
-    return _mm512_set1_epi32(-128 * sum);
+    (void)bits;
+    return _mm512_set1_epi32(-zero * sum);
 }
-static inline vi start_q4_0(int32_t sum)
+static inline vi dot_4(int bits, vi acc, vi w, vi x)
 {
-    return _mm512_set1_epi32(-8 * sum);
-}
-static inline vi dot_q8_0(vi acc, vi w, vi x)
-{
+    (void)bits;
     return _mm512_dpbusd_epi32(acc, w, x);
 }
-static inline vi dot_q4_0(vi acc, vi w, vi x)
+static inline vi dot_end(int bits, int zero, vi acc, int32_t sum)
 {
-    return _mm512_dpbusd_epi32(acc, w, x);
+    (void)bits, (void)zero, (void)sum;
+    return acc;
 }
 
 /* clang-format on */
