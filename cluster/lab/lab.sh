@@ -43,6 +43,10 @@ is_number() {
     case $1 in '' | *[!0-9]* | 0* | ????*) return 1 ;; esac
 }
 
+is_rate() {
+    case $1 in *[kmg]bit) is_number "${1%?bit}" ;; *) return 1 ;; esac
+}
+
 # ---- control groups: one a machine, which also is the list of its processes ----
 
 group_root() {
@@ -93,7 +97,8 @@ pid_of() {
 # on MACHINE COMMAND... - becomes it, in the same working folder.
 on() {
     pid=$(pid_of "$1") || exit 1
-    echo $$ >"$(group_of "$1")/cgroup.procs" || fail "cannot join the control group of $1"
+    # 0 is who writes: $$ of a subshell is its parent.
+    echo 0 >"$(group_of "$1")/cgroup.procs" || fail "cannot join the control group of $1"
     shift
     # shellcheck disable=SC2016 # the inner shell's
     exec nsenter --target "$pid" --net --uts --mount sh -c 'cd "$0" 2>/dev/null || cd / && exec "$@"' "$PWD" "$@"
@@ -169,19 +174,29 @@ $PWD"
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || fail "$1 wants a value"
         case $1 in
-        --rate) rate=$2 ;;
+        --rate)
+            rate=$2
+            is_rate "$rate" || fail "--rate wants a number and kbit, mbit or gbit, got '$rate'"
+            ;;
         --memory) memory=$2 ;;
-        --share) shares="$shares
-$(cd "$2" && pwd)" || exit 1 ;;
+        --share)
+            folder=$(cd "$2" 2>/dev/null && pwd) || fail "--share wants a folder, got '$2'"
+            shares="$shares
+$folder"
+            ;;
         *) fail "unknown option $1; see the head of $self" ;;
         esac
         shift 2
     done
+    for tool in ip tc nsenter setsid unshare; do
+        command -v $tool >/dev/null || fail "$tool is missing: apt-get install iproute2 util-linux"
+    done
     [ ! -e "$lab" ] || fail "$lab is there already: lab.sh down removes it"
-    mkdir "$lab" || fail "cannot make $lab"
-    trap '[ $? -eq 0 ] || down' EXIT # half a lab is none
-    printf '%s\n' "$shares" | sort -u | grep -vx /tmp >"$lab/shares"
+    must mkdir "$lab"
     seq "$n" | sed 's/^/n/' >"$lab/machines"
+    trap '[ $? -eq 0 ] || down' EXIT # half a lab is none
+    trap 'exit 1' INT TERM
+    printf '%s\n' "$shares" | sort -u | grep -vx /tmp >"$lab/shares"
     { echo "127.0.0.1 localhost" && seq "$n" | sed "s/.*/$subnet.& n&/"; } >"$lab/hosts"
 
     sleep_in switch --net
@@ -214,6 +229,7 @@ hide() {
     [ $# -gt 0 ] || fail "hide FILE wants machines behind the file"
     case $folder in *[,:\\]*) fail "$folder: an overlay wants a path without , : and \\" ;; esac
     for machine; do
+        pid_of "$machine" >/dev/null
         cover=$lab/$machine/hidden-$(date +%s%N)
         must mkdir -p "$cover/upper" "$cover/work"
         must mknod "$cover/upper/$file" c 0 0 # how an overlay says that a file is gone
@@ -235,6 +251,7 @@ status() {
 
 # down - safe at any time, and twice.
 down() {
+    [ ! -e "$lab" ] || [ -f "$lab/machines" ] || fail "$lab is no lab: not removed"
     for group in "$groups/$name"-n*; do
         [ -d "$group" ] || continue
         tries=100
