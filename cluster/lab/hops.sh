@@ -1,11 +1,12 @@
 #!/bin/sh
 # hops - is --link-emulate true? What a hop costs over real interfaces of 1 Gbit/s, and emulated on one machine.
 #
-#   sh cluster/lab/hops.sh [--rate 1gbit] [--delay 50us] [--tandem FILE]
+#   sh cluster/lab/hops.sh [--rate 1gbit] [--delay 0us] [--tandem FILE]
 #
 # The same bench runs over three machines of the lab and then as three workers here. For each size of message the table
-# has the smaller median of the two hops between workers (both go over the same kind of wire), and what the wire
-# alone would take. Station before: cluster/setup.sh. Station after: lab.sh and tandem bench.
+# has the smaller median of the two hops between workers (both go over the same kind of wire), by how much the lab
+# differs, and what the wire alone would take. The lab's cables have no length, hence --delay 0us.
+# Station before: cluster/setup.sh. Station after: lab.sh and tandem bench.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -14,7 +15,7 @@ cluster=$(cd "$here/.." && pwd) || exit 1
 . "$cluster/mpi_env.sh"
 tandem=
 rate=1gbit
-delay=50us
+delay=0us
 
 fail() {
     printf 'hops: %s\n' "$*" >&2
@@ -26,7 +27,7 @@ while [ $# -ge 2 ]; do
     --rate) rate=$2 ;;
     --delay) delay=$2 ;;
     --tandem) tandem=$2 ;;
-    *) fail "unknown option $1; usage: sh cluster/lab/hops.sh [--rate 1gbit] [--delay 50us] [--tandem FILE]" ;;
+    *) fail "unknown option $1; usage: sh cluster/lab/hops.sh [--rate 1gbit] [--delay 0us] [--tandem FILE]" ;;
     esac
     shift 2
 done
@@ -66,7 +67,8 @@ bench lab sh "$here/lab.sh" run
 emulate=$delay,$rate
 bench emulated "$cluster/tandem-run"
 
-printf '\nmicroseconds of a hop at %s\n%10s  %10s  %14s  %10s\n' "$rate" bytes lab "--link-emulate" "wire alone"
+printf '\nmicroseconds of a hop at %s\n%10s  %8s  %14s  %11s  %10s\n' "$rate" bytes lab "--link-emulate" "lab differs" \
+    "wire alone"
 join "$work/lab.hops" "$work/emulated.hops" | awk -v mbit="$mbit" '
-    { printf "%10d  %10.0f  %14.0f  %10.0f\n", $1, $2, $3, $1 * 8 / mbit }
+    { printf "%10d  %8.0f  %14.0f  %+10.0f%%  %10.0f\n", $1, $2, $3, ($2 / $3 - 1) * 100, $1 * 8 / mbit }
     END { exit NR == 0 }' || fail "the two runs have no size in common"

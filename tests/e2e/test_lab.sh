@@ -37,6 +37,8 @@ lab on n2 sh -c 'exec 3<>/dev/zero; head -c 150000000 <&3 | tail -c 140000000 | 
 check "another machine has more" [ "$(cat "$work/out")" = 140000000 ]
 lab status
 check "status says where the kernel had to kill" grep -Eq '^n1 +100 MiB .* [1-9][0-9]*$' "$work/out"
+lab sent n1
+check "a machine's interface has sent few bytes when it is new" [ "$(cat "$work/out")" -lt 10000 ]
 lab on n9 true
 expect_error "a machine that is not there" 1 'no machine n9'
 
@@ -170,13 +172,25 @@ check "one machine refuses with the plan's message" \
     grep -q '^worker 1 @n1, layers 0..27: needs .* may use .*what fits is 2 workers' "$work/out"
 check "each of the four stays inside its limit" inside 400 400 400 400
 
+run sh "$top/cluster/lab/stream.sh" --layers 6 --tandem "$TANDEM"
+cat "$work/out"
+check "a hidden file is streamed, and its words come from the caches, too" [ "$status" -eq 0 ]
+# Three quarters of it are wanted elsewhere.
+sent_once() {
+    awk '/ a file of / { file = $(NF - 1) }
+        /^n1, over/ { n++; if ($(NF - 2) < 0.5 * file || $(NF - 2) > file) bad = 1 }
+        /^each machine/ { n++; if ($(NF - 2) > 0.02 * file) bad = 1 }
+        END { exit n != 2 || bad }' "$work/out"
+}
+check "each byte of it leaves its machine once, and at the second start none" sent_once
+
 run sh "$top/cluster/lab/hops.sh" --tandem "$TANDEM"
 cat "$work/out"
 check "hops over real interfaces and emulated ones are in one table" \
-    [ "$(awk 'NF == 4 && $1 ~ /^[0-9]+$/ && $2 > 0 && $3 > 0' "$work/out" | wc -l)" -ge 3 ]
+    [ "$(awk 'NF == 5 && $1 ~ /^[0-9]+$/ && $2 > 0 && $3 > 0' "$work/out" | wc -l)" -ge 3 ]
 # The wire's own time is a lower bound that noise cannot break: what was sent came no sooner.
 paced() {
-    awk 'NF == 4 && $1 > 500000 { n++; if ($2 < 0.8 * $4 || $3 < 0.8 * $4) bad = 1 } END { exit n == 0 || bad }' "$work/out"
+    awk 'NF == 5 && $1 > 500000 { n++; if ($2 < 0.8 * $5 || $3 < 0.8 * $5) bad = 1 } END { exit n == 0 || bad }' "$work/out"
 }
 check "neither is faster than the wire" paced
 finish

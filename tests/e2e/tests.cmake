@@ -39,7 +39,7 @@ tandem_script(e2e_bench end-to-end 120 test_bench.sh)
 tandem_script(e2e_plan end-to-end 600 test_plan.sh)
 tandem_script(e2e_scaling end-to-end 300 test_scaling.sh)
 tandem_script(e2e_tandem_run end-to-end 200 test_tandem_run.sh)
-tandem_script(e2e_lab end-to-end 300 test_lab.sh)
+tandem_script(e2e_lab end-to-end 400 test_lab.sh)
 tandem_script(e2e_slurm end-to-end 900 test_slurm.sh)
 # It mostly waits for Slurm, whose clock is slow.
 set_tests_properties(e2e_slurm PROPERTIES RUN_SERIAL FALSE)
