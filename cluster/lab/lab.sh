@@ -145,6 +145,7 @@ furnish() {
 pace() {
     # shellcheck disable=SC2086 # words
     must $1 ip link set "$2" gso_max_size 8192
+    # shellcheck disable=SC2086
     must $1 tc qdisc add dev "$2" root tbf rate "$3" burst 24kb limit 1mb
 }
 
@@ -259,6 +260,7 @@ status() {
 
 # sent MACHINE - /sys would show the interfaces of whoever mounted it.
 sent() {
+    # shellcheck disable=SC2016 # awk's
     on "$1" awk '$1 == "eth0:" { print $10 }' /proc/net/dev
 }
 

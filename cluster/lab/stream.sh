@@ -68,7 +68,8 @@ start() {
     shown=$1
     shift
     lab run --tandem "$tandem" generate -v -m "$model" -p 'Once upon a time' -n 8 --temp 0 --cache "$work/cache" "$@" \
-        >"$work/out" 2>"$work/err" </dev/null || fail "the line ended with status $?: $(grep -E '^(worker|coordinator)' "$work/err")"
+        >"$work/out" 2>"$work/err" </dev/null ||
+        fail "the line ended with status $?: $(grep -E '^(worker|coordinator)' "$work/err")"
     after=$(lab sent n1)
     sed -n 's/^rank [234]: .*loaded in \([0-9.]*\) ms.*/\1/p' "$work/err" | sort -n | tail -n 1 |
         awk -v shown="$shown" -v bytes=$((after - before)) -v mbit="$mbit" '
