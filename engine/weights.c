@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +24,30 @@ struct wanted {
     const struct gguf_tensor *tensor;
 };
 
+enum buffer_state { BUFFER_FREE, BUFFER_FILLED, BUFFER_TAKEN };
+
+/* Bytes of a matrix as the file has them, for panels from .. to. */
+struct buffer {
+    uint8_t *bytes; /* [buffer_bytes] */
+    enum buffer_state state;
+    size_t from, to;
+};
+
 struct load {
     struct weights *w;
     const struct weights_order *order;
     const struct weight_source *source;
     struct wanted *wanted; /* [n_wanted], in the order of the files */
     size_t n_wanted;
-    /* Bytes of the tensor at hand, as the file has them: buffer 0 is the reader's own, the others
-     * go to whichever thread is free. */
-    struct buffer {
-        uint8_t *bytes; /* [buffer_bytes] */
-        atomic_bool busy;
-    } buffers[1 + BUFFERS_MAX];
+    /* Buffer 0 is the reader's own, the others go to whichever thread is free. */
+    struct buffer buffers[1 + BUFFERS_MAX];
     size_t buffer_bytes, n_buffers;
+    /* Over the states and all_read. Who has nothing to pack sleeps: bytes may be slow to come, and
+     * a coordinator on this host, which sends them, wants the CPUs that OpenMP's waiting would
+     * take. */
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    bool all_read; /* of the matrix at hand */
     const struct wanted *now;
     uint64_t read, packed; /* bytes of it */
 };
@@ -109,26 +120,72 @@ static int read_next(struct load *l, size_t n, uint8_t *out, struct err *err)
     return ERR_NONE;
 }
 
+/* take_buffer() - one that is in this state, for the caller alone, or NULL. With the lock held. */
+static struct buffer *take_buffer(struct load *l, enum buffer_state state)
+{
+    for (size_t i = 1; i < l->n_buffers; i++) {
+        if (l->buffers[i].state != state) continue;
+        l->buffers[i].state = BUFFER_TAKEN;
+        return &l->buffers[i];
+    }
+    return NULL;
+}
+
 /* A buffer that nobody works on, or the reader's own. */
 static struct buffer *find_buffer(struct load *l)
 {
-    for (size_t i = 1; i < l->n_buffers; i++)
-        if (!atomic_load_explicit(&l->buffers[i].busy, memory_order_acquire)) return &l->buffers[i];
-    return &l->buffers[0];
+    pthread_mutex_lock(&l->lock);
+    struct buffer *b = take_buffer(l, BUFFER_FREE);
+    pthread_mutex_unlock(&l->lock);
+    return b != NULL ? b : &l->buffers[0];
 }
 
-/* Panels from .. to of a matrix, of the rows in a buffer. */
-static void pack_chunk(const struct weight *w, struct buffer *b, size_t from, size_t to,
-                       uint8_t *panels)
+static void hand_over(struct load *l, struct buffer *b)
+{
+    pthread_mutex_lock(&l->lock);
+    b->state = BUFFER_FILLED;
+    pthread_cond_signal(&l->filled);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void end_reading(struct load *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->all_read = true;
+    pthread_cond_broadcast(&l->filled);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* The panels of a matrix whose rows are in a buffer. */
+static void pack_chunk(const struct weight *w, const struct buffer *b, uint8_t *panels)
 {
     const size_t n_in = w->panels.n_in, n_out = w->panels.n_out;
     const size_t panel_bytes = w->matrix_bytes / panels_count(n_out);
-    for (size_t p = from; p < to; p++) {
+    for (size_t p = b->from; p < b->to; p++) {
         const size_t left = n_out - p * PANEL_ROWS;
-        w->kernels->pack(b->bytes + (p - from) * panel_bytes, left < PANEL_ROWS ? left : PANEL_ROWS,
-                         n_in, panels + p * panel_bytes);
+        w->kernels->pack(b->bytes + (p - b->from) * panel_bytes,
+                         left < PANEL_ROWS ? left : PANEL_ROWS, n_in, panels + p * panel_bytes);
     }
-    atomic_store_explicit(&b->busy, false, memory_order_release);
+}
+
+/* pack_chunks() - what the reader has handed over, until it has read all. */
+static void pack_chunks(struct load *l, const struct weight *w, uint8_t *panels)
+{
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        struct buffer *b = take_buffer(l, BUFFER_FILLED);
+        if (b != NULL) {
+            pthread_mutex_unlock(&l->lock);
+            pack_chunk(w, b, panels);
+            pthread_mutex_lock(&l->lock);
+            b->state = BUFFER_FREE;
+        } else if (!l->all_read) {
+            pthread_cond_wait(&l->filled, &l->lock);
+        } else {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* read_chunks() - one thread, the loader's own, reads; the others pack what it has read, and so
@@ -143,13 +200,12 @@ static int read_chunks(struct load *l, const struct weight *w, size_t step, uint
         const size_t end = to == n_panels ? n_out * row_bytes : to * panel_bytes;
         struct buffer *b = find_buffer(l);
         TRY(read_next(l, end - from * panel_bytes, b->bytes, err));
-        if (b == &l->buffers[0]) {
-            pack_chunk(w, b, from, to, panels);
-        } else {
-            atomic_store_explicit(&b->busy, true, memory_order_relaxed);
-#pragma omp task firstprivate(w, b, from, to, panels)
-            pack_chunk(w, b, from, to, panels);
-        }
+        b->from = from;
+        b->to = to;
+        if (b == &l->buffers[0])
+            pack_chunk(w, b, panels);
+        else
+            hand_over(l, b);
         l->packed += (to - from) * panel_bytes;
         report(l);
     }
@@ -163,9 +219,16 @@ static int pack_matrix(struct load *l, const struct weight *w, uint8_t *panels, 
     const size_t step = panel_bytes < CHUNK_BYTES ? CHUNK_BYTES / panel_bytes : 1;
     int rc = ERR_NONE;
     TRY(grow_buffers(l, step * panel_bytes, err));
+    l->all_read = false;
 #pragma omp parallel num_threads(l->order->threads)
+    {
 #pragma omp master
-    rc = read_chunks(l, w, step, panels, err);
+        {
+            rc = read_chunks(l, w, step, panels, err);
+            end_reading(l);
+        }
+        pack_chunks(l, w, panels);
+    }
     return rc;
 }
 
@@ -372,7 +435,9 @@ int weights_load(struct weights *w, const struct weights_order *order, struct er
     struct load l = {.w = w,
                      .order = order,
                      .source = order->source != NULL ? order->source : &own,
-                     .n_buffers = 1 + (spare < BUFFERS_MAX ? spare : BUFFERS_MAX)};
+                     .n_buffers = 1 + (spare < BUFFERS_MAX ? spare : BUFFERS_MAX),
+                     .lock = PTHREAD_MUTEX_INITIALIZER,
+                     .filled = PTHREAD_COND_INITIALIZER};
     int rc = list_and_load(&l, err);
     free(l.wanted);
     free_buffers(&l);
