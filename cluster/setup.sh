@@ -35,14 +35,17 @@ logged() {
     fail "$what failed; all of its output is in $log"
 }
 
-# as_root COMMAND... - directly or through sudo, never waiting for a password that nobody can type.
-as_root() {
+# As root, through sudo, or not at all; never waiting for a password that nobody can type.
+may_install() {
     if [ "$(id -u)" -eq 0 ]; then
-        "$@"
+        sudo=
+    elif ! command -v sudo >/dev/null; then
+        return 1
     elif [ -t 0 ]; then
-        sudo "$@"
+        sudo=sudo
     else
-        sudo -n "$@"
+        sudo='sudo -n'
+        sudo -n true 2>/dev/null
     fi
 }
 
@@ -53,6 +56,12 @@ missing_packages() {
         *) printf '%s ' "$p" ;;
         esac
     done
+}
+
+# apt_get WORDS... - without questions; on a machine that has just started, apt's own timers may hold the lock for a while.
+apt_get() {
+    printf '\n==> apt-get %s\n' "$*" >>"$log"
+    $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1 </dev/null
 }
 
 install_packages() {
@@ -66,14 +75,13 @@ install_packages() {
         step "packages: all there"
         return
     fi
-    step "packages: installing $missing"
-    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
-        fail "packages are missing, and this is neither root nor is sudo here; as root: apt-get install $missing"
-    fi
-    logged "apt-get update" as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update
+    may_install || fail "packages are missing, and this is neither root nor may it use sudo; as root: apt-get install $missing"
+    step "packages: installing $missing (minutes; $log tells more)"
+    # A source that cannot be reached is no matter as long as another one has what is missing.
+    apt_get update
     # shellcheck disable=SC2086 # one word a package
-    logged "apt-get install" as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-        apt-get -q -y --no-install-recommends install $missing
+    apt_get -y --no-install-recommends install $missing ||
+        fail "apt-get install failed: $(grep -m 1 -E '^(E:|W: Failed to fetch)' "$log"); all of its output is in $log"
 }
 
 # configure [-DNAME=VALUE ...] - CMake keeps what an earlier call chose, so that the demo and the tests share a folder.
@@ -104,8 +112,9 @@ while [ $# -gt 0 ]; do
     --tests)
         tests=yes
         packages="$packages libcmocka-dev"
-        # The lab and a real Slurm want root; the service of each stays off where there is no systemd to start it.
-        [ "$(id -u)" -ne 0 ] || packages="$packages iproute2 slurmctld slurmd slurm-client munge"
+        # What a few tests look at, and skip by name without. The lab and a real Slurm want root; the service of each stays
+        # off where there is no systemd to start it.
+        [ "$(id -u)" -ne 0 ] || packages="$packages man-db python3-yaml gnuplot-nox iproute2 slurmctld slurmd slurm-client munge"
         ;;
     --build)
         [ $# -ge 2 ] || fail "--build wants a folder"
