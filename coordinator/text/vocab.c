@@ -267,8 +267,8 @@ static const char *const end_texts[] = {
     "<|repo_name|>",
     "<|file_sep|>",
     "<end_of_utterance>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
 };
 
 static int32_t find_text(const struct vocab *v, const char *text)

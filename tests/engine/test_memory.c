@@ -197,7 +197,7 @@ static void a_long_group_path_keeps_its_end(void **state)
 }
 
 /* Runs a soft limit of this very process, and puts it back. */
-static uint64_t left_under(int resource, rlim_t limit, const char **name)
+static uint64_t left_under(unsigned resource, rlim_t limit, const char **name)
 {
     struct rlimit old, now;
     struct memory_limits l;
