@@ -95,14 +95,14 @@ pid_of() {
     cat "$lab/$1/pid" 2>/dev/null || fail "no machine $1; there are: $(machines | tr '\n' ' ')"
 }
 
-# on MACHINE COMMAND... - becomes it, in the same working folder.
+# on MACHINE COMMAND... - becomes it, in the same working folder. Its root is its sleeper's, which matters in a chroot.
 on() {
     pid=$(pid_of "$1") || exit 1
     # 0 is who writes: $$ of a subshell is its parent.
     echo 0 >"$(group_of "$1")/cgroup.procs" || fail "cannot join the control group of $1"
     shift
     # shellcheck disable=SC2016 # the inner shell's
-    exec nsenter --target "$pid" --net --uts --mount sh -c 'cd "$0" 2>/dev/null || cd / && exec "$@"' "$PWD" "$@"
+    exec nsenter --target "$pid" --net --uts --mount --root --wd sh -c 'cd "$0" 2>/dev/null || cd / && exec "$@"' "$PWD" "$@"
 }
 
 # sleep_in MACHINE UNSHARE_OPTION... - start the process that holds its namespaces, deaf to our terminal.
@@ -111,7 +111,7 @@ sleep_in() {
     shift
     mkdir -p "$lab/$machine" || exit 1
     # shellcheck disable=SC2016 # the inner shell's
-    setsid unshare "$@" sh -c 'echo $$ >"$0/pid.new" && mv "$0/pid.new" "$0/pid" && exec sleep infinity' \
+    setsid unshare "$@" sh -c 'echo $$ >"$0/pid.new" && mv "$0/pid.new" "$0/pid" && cd / && exec sleep infinity' \
         "$lab/$machine" </dev/null >"$lab/$machine/log" 2>&1 &
     tries=100
     until [ -s "$lab/$machine/pid" ]; do
