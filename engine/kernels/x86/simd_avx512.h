@@ -125,7 +125,8 @@ static inline vf v_load_f16(const void *p)
 }
 static inline void v_to_f16(uint16_t *p, vf x)
 {
-    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    /* Without a mask, the macro of an unoptimised gcc passes -1 for one, which is a warning. */
+    _mm256_storeu_si256((void *)p, _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
 }
 static inline vf v_load_bf16(const void *p)
 {
