@@ -74,6 +74,8 @@ one() {
     note_status=$work/note_status.sh
     work=$work/$1-$2-$3
     mkdir "$work"
+    # mpiruns that end and start side by side may take away each other's session folder.
+    export OMPI_MCA_orte_tmpdir_base="$work"
     export TANDEM_TEST_TAG TANDEM_TEST_FAULT="$1:$2:$3" NOTE="$work/coordinator"
     set -- "$1" "$2" "$3" "$TANDEM" generate -m "$demo_model" -p 'Once upon a time' -n 200 --temp 0 --ignore-eos \
         --log-json --stall-timeout "$stall_s"
