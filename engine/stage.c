@@ -150,6 +150,12 @@ struct footprint stage_usage(const struct stage *st)
                               .buffers = st->buffers.bytes + st->kv.table_bytes};
 }
 
+const struct tensor_digest *stage_digests(const struct stage *st, uint32_t *n)
+{
+    *n = st->weights.n_digests;
+    return st->weights.digests;
+}
+
 uint64_t stage_stream(const struct stage *st, uint64_t max)
 {
     return weights_stream(&st->weights, st->config.threads, max);

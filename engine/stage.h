@@ -9,6 +9,7 @@
 #define TANDEM_ENGINE_STAGE_H
 
 #include "engine/batch.h"
+#include "engine/digest.h"
 #include "engine/isa.h"
 #include "engine/model.h"
 #include "engine/weight_source.h"
@@ -46,6 +47,10 @@ void stage_close(struct stage *st); /* NULL is allowed */
 
 /* What was taken, in bytes, counted at the allocations. */
 struct footprint stage_usage(const struct stage *st);
+
+/* stage_digests() - [*n], of each tensor outside of layers that this stage has read. They live as
+ * long as the stage. */
+const struct tensor_digest *stage_digests(const struct stage *st, uint32_t *n);
 
 /* stage_stream() - read the weights once, as fast as memory gives them, with the stage's threads:
  * the limit of decoding. Returns the bytes read, about max at most. */

@@ -49,7 +49,8 @@ struct load {
     pthread_cond_t filled;
     bool all_read; /* of the matrix at hand */
     const struct wanted *now;
-    uint64_t read, packed; /* bytes of it */
+    uint64_t read, packed;     /* bytes of it */
+    struct digest_run *digest; /* of what was read of it, outside of layers */
 };
 
 static struct weight *slot(const struct weights *w, enum tensor_id id, bool in_layer,
@@ -106,13 +107,20 @@ static int grow_buffers(struct load *l, size_t n, struct err *err)
     return ERR_NONE;
 }
 
-/* read_next() - the next n bytes of the tensor at hand. */
+static bool is_digested(const struct wanted *now)
+{
+    return now->row->scope != SCOPE_LAYER;
+}
+
+/* read_next() - the next n bytes of the tensor at hand. All that is read passes here, in the order
+ * of the file and in one thread: so its digest depends on nothing else. */
 static int read_next(struct load *l, size_t n, uint8_t *out, struct err *err)
 {
     for (size_t done = 0; done < n;) {
         const size_t step = n - done < CHUNK_BYTES ? n - done : CHUNK_BYTES;
         int rc = l->source->read(l->source->ctx, out + done, step, err);
         if (rc != ERR_NONE) return name_place(l, rc, err);
+        if (is_digested(l->now)) digest_add(l->digest, out + done, step);
         done += step;
         l->read += step;
         report(l);
@@ -339,6 +347,16 @@ static int load_values(struct load *l, struct weight *w, const struct held *h,
     return ERR_NONE;
 }
 
+/* note_digest() - the tensor at hand was read. */
+static void note_digest(struct load *l)
+{
+    const struct tensor_row *row = l->now->row;
+    const bool is_own = model_tensor(l->order->model, row->id, 0) == l->now->tensor;
+    BUG_IF(l->w->n_digests == TENSOR_DIGESTS_MAX, "more tensors outside of layers than expected");
+    l->w->digests[l->w->n_digests++] =
+        (struct tensor_digest){is_own ? row->id : row->other, digest_end(l->digest)};
+}
+
 static int load_tensor(struct load *l, const struct wanted *now, struct err *err)
 {
     const struct model *m = l->order->model;
@@ -350,6 +368,7 @@ static int load_tensor(struct load *l, const struct wanted *now, struct err *err
         to[i] = slot(l->w, held[i].id, now->row->scope == SCOPE_LAYER, now->layer);
     l->now = now;
     l->read = l->packed = 0;
+    digest_begin(l->digest);
     if (n == 2)
         TRY(load_latent(l, to[0], to[1], held, t, err));
     else if (held[0].is_packed)
@@ -357,6 +376,7 @@ static int load_tensor(struct load *l, const struct wanted *now, struct err *err
     else
         TRY(load_values(l, to[0], held, t, err));
     l->w->bytes += model_held_bytes(m, now->row, t);
+    if (is_digested(now)) note_digest(l);
     return ERR_NONE;
 }
 
@@ -415,6 +435,7 @@ static int load_all(struct load *l, struct weight_extent *extents, struct err *e
 
 static int list_and_load(struct load *l, struct err *err)
 {
+    CHECK(l->digest != NULL, err, ERR_MEMORY, "no memory for a digest");
     TRY(list_wanted(l, err));
     struct weight_extent *extents = calloc(l->n_wanted + 1, sizeof *extents);
     CHECK(extents != NULL, err, ERR_MEMORY, "no memory for a list of %zu tensors", l->n_wanted);
@@ -436,9 +457,11 @@ int weights_load(struct weights *w, const struct weights_order *order, struct er
                      .order = order,
                      .source = order->source != NULL ? order->source : &own,
                      .n_buffers = 1 + (spare < BUFFERS_MAX ? spare : BUFFERS_MAX),
+                     .digest = digest_open(),
                      .lock = PTHREAD_MUTEX_INITIALIZER,
                      .filled = PTHREAD_COND_INITIALIZER};
     int rc = list_and_load(&l, err);
+    digest_close(l.digest);
     free(l.wanted);
     free_buffers(&l);
     if (rc != ERR_NONE) weights_free(w);

@@ -2,13 +2,15 @@
  *
  * Matrices become panels in the file's number format (kernels.h), vectors and position rows f32.
  * The bytes are read once, in the order in which the files have them, into buffers of a few
- * megabytes, and packed from there: the peak is what is held and those buffers.
+ * megabytes, and packed from there: the peak is what is held and those buffers. What stands outside
+ * of layers, so that other stages may hold it, too, is digested as it is read.
  *
  * Stations before: model (which tensors), weight_source (their bytes), kernels (pack).
  * Stations after: layer and stage. */
 #ifndef TANDEM_ENGINE_WEIGHTS_H
 #define TANDEM_ENGINE_WEIGHTS_H
 
+#include "engine/digest.h"
 #include "engine/kernels/kernels.h"
 #include "engine/model.h"
 #include "engine/weight_source.h"
@@ -26,6 +28,8 @@ struct weights {
     struct layer_range range;
     struct weight *slots; /* [1 + layers of the range][TENSOR_COUNT]; outside of layers first */
     uint64_t bytes;
+    struct tensor_digest digests[TENSOR_DIGESTS_MAX];
+    uint32_t n_digests;
 };
 
 /* Called while loading, by the calling thread. done: bytes held so far. */

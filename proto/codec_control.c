@@ -9,9 +9,11 @@
 
 enum { LAYERS_MAX = 65536, THREADS_MAX = 65536, MODEL_HEADER_MAX = 1 << 30 };
 
-/* Bytes of one entry on the wire: ten numbers of 64 bits and two varints; two and one. */
+/* Bytes of one entry on the wire: ten numbers of 64 bits and two varints; two and one; one and
+ * one. */
 CODEC_GROWTH_HOLDS(struct msg_account, 82);
 CODEC_GROWTH_HOLDS(struct msg_layer_mark, 17);
+CODEC_GROWTH_HOLDS(struct tensor_digest, 9);
 /* At most; besides the lists a heartbeat has less than 256 bytes. */
 _Static_assert(FRAME_HEADER_BYTES + 256 + MESSAGE_ACCOUNTS_MAX * 90 + MESSAGE_MARKS_MAX * 21 <=
                    LINK_CONTROL_FRAME_MAX,
@@ -146,6 +148,29 @@ TO_WIRE(ready)
     const struct msg_ready *s = &m->u.ready;
     Wire__Ready *w = wire;
     READY_NUMBERS(PUT)
+    TAKE(w->digest_tensor, &c->out, s->n_digests);
+    TAKE(w->digest, &c->out, s->n_digests);
+    for (uint32_t i = 0; i < s->n_digests; i++) {
+        w->digest_tensor[i] = s->digests[i].tensor;
+        w->digest[i] = s->digests[i].digest;
+    }
+    w->n_digest_tensor = w->n_digest = s->n_digests;
+    return ERR_NONE;
+}
+
+/* Which tensors there are is the engine's own enum, out of reach here: who compares them looks. */
+static int digests_from_wire(struct arena *a, const Wire__Ready *w, struct msg_ready *s,
+                             struct err *err)
+{
+    const size_t n = w->n_digest_tensor;
+    struct tensor_digest *digests;
+    TRY(check_number("READY.digest_tensor entries", n, 0, TENSOR_DIGESTS_MAX, err));
+    TRY(check_entries("READY.digest", w->n_digest, n, err));
+    TAKE(digests, a, n);
+    for (size_t i = 0; i < n; i++)
+        digests[i] = (struct tensor_digest){w->digest_tensor[i], w->digest[i]};
+    s->digests = digests;
+    s->n_digests = (uint32_t)n;
     return ERR_NONE;
 }
 
@@ -154,6 +179,7 @@ FROM_WIRE(ready)
     struct msg_ready *s = &m->u.ready;
     const Wire__Ready *w = wire;
     READY_NUMBERS(GET)
+    TRY(digests_from_wire(&c->in, w, s, err));
     return check_number("READY.threads", s->threads, 0, THREADS_MAX, err);
 }
 

@@ -23,6 +23,7 @@
 #define TANDEM_PROTO_MESSAGE_H
 
 #include "engine/batch.h"
+#include "engine/digest.h"
 #include "proto/scores.h"
 
 #include <stdint.h>
@@ -100,6 +101,9 @@ struct msg_ready {
     uint64_t load_ns;
     uint32_t threads;
     uint64_t rss_bytes; /* resident in its process now; stages of one process say the same */
+    /* Of what it has read outside of layers: no two ranks may have different bytes of a tensor. */
+    const struct tensor_digest *digests; /* [n_digests] */
+    uint32_t n_digests;                  /* <= TENSOR_DIGESTS_MAX */
 };
 
 enum worker_state { WORKER_LOADING = 1, WORKER_IDLE, WORKER_FORWARD, WORKER_MEASURING };

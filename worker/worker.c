@@ -404,6 +404,7 @@ static int say_ready(struct worker *w, const struct msg_load *load, uint64_t loa
                                     .rss_bytes = memory_resident(),
                                     .load_ns = load_ns,
                                     .threads = load->threads}};
+    m.u.ready.digests = stage_digests(w->stage, &m.u.ready.n_digests);
     return send_control(w, &m, err);
 }
 

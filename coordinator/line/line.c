@@ -1,6 +1,7 @@
 /* line - see line.h. */
 #include "coordinator/line/line.h"
 
+#include "coordinator/line/agreement.h"
 #include "coordinator/line/capacity.h"
 #include "coordinator/line/cpu_share.h"
 #include "coordinator/line/journal.h"
@@ -94,29 +95,6 @@ static int settle_split(struct line *ln, const struct line_config *c, struct err
     TRY(plan_by_hand(c->model, c->split, &n, ln->ranges, err));
     CHECK(n == ln->n_stages, err, ERR_USAGE, "--split %s names %u stages, the line has %u workers",
           c->split, n, ln->n_stages);
-    return ERR_NONE;
-}
-
-/* check_hellos() - everybody runs this program on this model. */
-static int check_hellos(struct line *ln, struct err *err)
-{
-    for (uint32_t i = 0; i < ln->n_stages; i++) {
-        const struct member *m = roster_at(ln->roster, i);
-        int rc = ERR_NONE;
-        if (strcmp(m->version, TANDEM_VERSION) != 0)
-            rc = err_set(err, ERR_DISAGREE,
-                         "runs tandem %s, the coordinator runs %s: install the same", m->version,
-                         TANDEM_VERSION);
-        else if (!m->hello.wants_model && m->hello.model_digest != ln->model->digest)
-            rc = err_set(err, ERR_DISAGREE,
-                         "has a different model file (family %s, digest %016llx; the "
-                         "coordinator's: %s, %016llx)",
-                         m->family, (unsigned long long)m->hello.model_digest,
-                         ln->model->family->name, (unsigned long long)ln->model->digest);
-        if (rc == ERR_NONE) continue;
-        err_set_who(err, "worker %d @%.32s", m->rank, m->host);
-        return rc;
-    }
     return ERR_NONE;
 }
 
@@ -294,7 +272,7 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     if (!is_auto(c)) TRY(settle_split(ln, c, err));
     TRY(settle_limits(ln, c, err));
     TRY(roster_await(ln->roster, ROSTER_HELLO, NULL, NULL, err));
-    TRY(check_hellos(ln, err));
+    TRY(agreement_check_hellos(ln->roster, ln->model, err));
     ln->isa = roster_isa(ln->roster);
     if (is_auto(c) || c->measure_speed) TRY(measure_line(ln, c, err));
     if (is_auto(c)) TRY(split_by_speed(ln, err));
@@ -304,6 +282,7 @@ static int assemble(struct line *ln, const struct line_config *c, struct err *er
     TRY(fault_act(&ln->fault, FAULT_LOAD, NULL, NULL, err));
     TRY(roster_await(ln->roster, ROSTER_READY, c->on_load, c->ctx, err));
     roster_end_weights(ln->roster);
+    TRY(agreement_check_tensors(ln->roster, ln->model, err));
     for (uint32_t i = 0; ln->measure && i < ln->n_stages; i++)
         TRY(roster_read_clock(ln->roster, i, &journal_clock_pair(ln->journal, i)->begin, err));
     return note_stages(ln, err);

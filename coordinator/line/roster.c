@@ -195,6 +195,14 @@ static void note_hello(struct member *m, const struct msg_hello *hello)
     m->hello.family = m->family;
 }
 
+static void note_ready(struct member *m, const struct msg_ready *ready)
+{
+    m->ready = *ready;
+    for (uint32_t i = 0; i < ready->n_digests; i++) m->digests[i] = ready->digests[i];
+    m->ready.digests = m->digests;
+    m->beat.state = WORKER_IDLE; /* until its next heartbeat says more */
+}
+
 static void note_beat(struct roster *r, struct member *m, const struct msg_heartbeat *beat)
 {
     if (m->stage != NO_STAGE) journal_note(r->journal, m->stage, beat);
@@ -222,9 +230,8 @@ static int note_message(struct roster *r, struct member *m, const struct message
         m->answered[ROSTER_HELLO] = true;
         return ERR_NONE;
     case MESSAGE_READY:
-        m->ready = msg->u.ready;
+        note_ready(m, &msg->u.ready);
         m->answered[ROSTER_READY] = true;
-        m->beat.state = WORKER_IDLE; /* until its next heartbeat says more */
         return ERR_NONE;
     case MESSAGE_REPORT:
         m->report = msg->u.report;

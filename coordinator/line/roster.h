@@ -29,6 +29,7 @@ struct member {
     uint32_t stage; /* its index in the roster */
     bool has_range;
     struct layer_range range;
+    struct tensor_digest digests[TENSOR_DIGESTS_MAX]; /* those of ready */
     char host[256], version[64], family[64], cgroup[256], ulimit[32];
 };
 

@@ -305,6 +305,15 @@ static void close_state(struct stage_state *s)
     codec_close(s->codec);
 }
 
+static void say_ready(struct stage_state *s)
+{
+    const struct tensor_digest *digests = s->f->options.digests;
+    struct message m = {.type = MESSAGE_READY, .u.ready = {.threads = 1}};
+    if (digests != NULL) m.u.ready.digests = &digests[s->load.stage];
+    m.u.ready.n_digests = digests != NULL;
+    send_control(s, &m);
+}
+
 struct start {
     struct fake_stages *f;
     struct link *l;
@@ -324,7 +333,7 @@ static void *run_stage(void *arg)
     }
     if (loaded) {
         open_state(&s);
-        send_control(&s, &(struct message){.type = MESSAGE_READY, .u.ready = {.threads = 1}});
+        say_ready(&s);
     }
     while (!s.stopped) {
         int from;

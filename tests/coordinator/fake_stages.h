@@ -4,6 +4,7 @@
 #ifndef TANDEM_TESTS_COORDINATOR_FAKE_STAGES_H
 #define TANDEM_TESTS_COORDINATOR_FAKE_STAGES_H
 
+#include "engine/digest.h"
 #include "engine/model.h"
 #include "proto/link.h"
 
@@ -17,8 +18,9 @@ struct fake_options {
     bool short_heads;    /* the first answer to a need without a count is one pair only */
     const char *version; /* NULL: the right one */
     uint64_t digest_xor; /* not 0: a stage with another model */
-    uint64_t fail_batch; /* not 0: the last stage reports an error at this batch */
-    uint32_t cpus;       /* of their host: so many compute at the same time; 0: one */
+    const struct tensor_digest *digests; /* [n stages], what each has read; NULL: nothing */
+    uint64_t fail_batch;                 /* not 0: the last stage reports an error at this batch */
+    uint32_t cpus; /* of their host: so many compute at the same time; 0: one */
 };
 
 struct fake_stages {

@@ -411,6 +411,33 @@ static void disagreement_is_named_before_anything_is_loaded(void **state)
                       "different model");
 }
 
+static void stages_that_read_other_bytes_of_a_tensor_are_named(void **state)
+{
+    (void)state;
+    struct line_config c = {.n_ctx = 64, .n_seqs = 1};
+    struct tensor_digest d[3] = {
+        {TENSOR_TOKEN_EMBD, 7}, {TENSOR_OUTPUT_NORM, 9}, {TENSOR_TOKEN_EMBD, 8}};
+    const struct fake_options o = {.digests = d};
+    expect_open_fails(3, &c, &o, ERR_DISAGREE,
+                      "tensor token_embd.weight has digest 0000000000000008, that of worker 1 "
+                      "@fake has 0000000000000007: their model files differ: copy the same file");
+    d[1] = (struct tensor_digest){TENSOR_ROPE_FREQS, 7};
+    expect_open_fails(3, &c, &o, ERR_PEER, "which is not there");
+    d[1] = (struct tensor_digest){UINT32_MAX, 7};
+    expect_open_fails(3, &c, &o, ERR_PEER, "tensor 4294967295, which is not there");
+
+    d[1] = d[2] = d[0];
+    static struct job job;
+    struct bench b;
+    bench_open(&b, 3, &c, &o);
+    make_job(&job, 5, 4, 64);
+    foretell(&job);
+    submit_job(b.line, &job, 0);
+    run_all(&b, &job);
+    check_job(&job);
+    bench_close(&b);
+}
+
 static void a_line_that_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -459,6 +486,7 @@ int main(void)
         cmocka_unit_test(scores_come_once_also_of_who_had_to_leave),
         cmocka_unit_test(what_never_fits_into_the_pool_is_refused),
         cmocka_unit_test(disagreement_is_named_before_anything_is_loaded),
+        cmocka_unit_test(stages_that_read_other_bytes_of_a_tensor_are_named),
         cmocka_unit_test(a_line_that_cannot_be_is_refused),
         cmocka_unit_test(a_workers_error_ends_the_line_and_names_it),
     };

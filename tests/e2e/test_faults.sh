@@ -94,6 +94,49 @@ different_files() {
     expect_error "a rank with another model file is named" 6 'worker 2 @'
 }
 
+# with_files FILE FILE FILE [ARGUMENT...] - a coordinator and two workers, each with its own file.
+with_files() {
+    first=$1
+    second=$2
+    third=$3
+    shift 3
+    rm -f "$work/coordinator"
+    NOTE="$work/coordinator" timeout -k 5 "$limit_s" mpirun --oversubscribe \
+        -n 1 sh "$work/note_status.sh" "$TANDEM" generate -q -m "$first" --ids 1 -n 2 "$@" : \
+        -n 1 "$TANDEM" generate -q -m "$second" --ids 1 -n 2 "$@" : \
+        -n 1 "$TANDEM" generate -q -m "$third" --ids 1 -n 2 "$@" >"$work/out" 2>"$work/err" </dev/null &
+    mpirun_pid=$!
+    line_end
+}
+
+# The same header and size, one other byte in the embedding, which the first and the last worker hold: its data comes
+# first in the file and is most of it.
+one_other_byte() {
+    named='tensor token_embd\.weight has digest .* worker 1 @.*: copy the same file'
+    for type in Q8_0 F16; do
+        model "tied-$type" family=gpt2 type=$type layers=2 vocab=4096
+        other=$work/other-$type.gguf
+        cp "$made" "$other"
+        at=$(($(stat -c %s "$made") / 2))
+        old=$(od -An -tu1 -j $at -N 1 "$made" | tr -d ' ')
+        # shellcheck disable=SC2059 # an octal escape
+        printf "\\$(printf %o $((old ^ 1)))" | dd of="$other" bs=1 seek=$at conv=notrunc 2>/dev/null
+        with_files "$made" "$made" "$made"
+        check "$type: workers with the same file work" [ "$status" -eq 0 ]
+        with_files "$made" "$made" "$other"
+        expect_error "$type: one other byte in the tied embedding is named" 6 "^worker 2 @.*: $named"
+    done
+    with_files "$made" "$other" "$work/nowhere.gguf" --cache "$work/cache"
+    expect_error "beside a worker whose weights are streamed" 6 "^worker 2 @.*: $named"
+    check "which has kept them" [ -n "$(find "$work/cache" -name '*.slice')" ]
+    with_files "$made" "$other" "$work/nowhere.gguf" --cache "$work/cache"
+    expect_error "beside a worker whose weights come from its cache" 6 "^worker 2 @.*: $named"
+    with_files "$made" "$made" "$work/nowhere.gguf" --cache "$work/cache"
+    check "the cached weights are those of the same file" [ "$status" -eq 0 ]
+    with_files "$made" "$other" "$other" --weights stream
+    check "--weights stream: what the workers have does not count" [ "$status" -eq 0 ]
+}
+
 # ---- what does not fit, and wrong use ----
 
 does_not_fit() {
@@ -296,6 +339,7 @@ faulty_workers() {
 
 bad_files
 different_files
+one_other_byte
 does_not_fit
 wrong_prompts
 no_memory

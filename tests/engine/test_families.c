@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/digest.h"
 #include "engine/families.h"
 
 static const struct tensor_row *find_row(const struct family *f, enum tensor_id id)
@@ -38,6 +39,17 @@ static void each_family_has_a_tensor_once(void **state)
         const struct family *f = family_at(i);
         for (size_t j = 0; j < f->n_tensors; j++)
             assert_ptr_equal(find_row(f, f->tensors[j].id), &f->tensors[j]);
+    }
+}
+
+static void no_family_has_more_tensors_outside_of_layers_than_are_digested(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < family_count(); i++) {
+        const struct family *f = family_at(i);
+        size_t n = 0;
+        for (size_t j = 0; j < f->n_tensors; j++) n += f->tensors[j].scope != SCOPE_LAYER;
+        assert_in_range(n, 1, TENSOR_DIGESTS_MAX);
     }
 }
 
@@ -148,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_are_found_by_their_whole_name),
         cmocka_unit_test(each_family_has_a_tensor_once),
+        cmocka_unit_test(no_family_has_more_tensors_outside_of_layers_than_are_digested),
         cmocka_unit_test(tensor_names_differ),
         cmocka_unit_test(the_other_tensor_of_a_row_is_there),
         cmocka_unit_test(roles_and_parts_agree_with_shapes_and_scopes),

@@ -27,6 +27,7 @@ tandem_test(test_same_bits unit SOURCES engine/test_same_bits.c LINK engine_comp
 tandem_test(test_families_golden unit SOURCES engine/test_families_golden.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 600)
 tandem_test(test_formats_golden unit SOURCES engine/test_formats_golden.c LINK engine_compute PkgConfig::JANSSON TIMEOUT 300)
 tandem_test(test_gguf_parts unit SOURCES engine/test_gguf_parts.c LINK worker PkgConfig::JANSSON m)
+tandem_test(test_digest unit SOURCES engine/test_digest.c LINK worker)
 tandem_test(test_weight_source unit SOURCES engine/test_weight_source.c LINK worker)
 # Two threads a team, beside whatever else ctest runs: a thread that waits must not spin.
-set_tests_properties(test_attend test_stage test_same_bits test_families_golden test_formats_golden test_gguf_parts PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
+set_tests_properties(test_attend test_stage test_same_bits test_families_golden test_formats_golden test_gguf_parts test_digest PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)

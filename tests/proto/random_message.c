@@ -215,6 +215,14 @@ static void any_hello(struct random_store *r, const uint64_t n[7], struct msg_he
     };
 }
 
+static void any_ready(struct random_store *r, const uint64_t n[5], struct msg_ready *m)
+{
+    *m = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4], r->digests, 0};
+    m->n_digests = below(r, TENSOR_DIGESTS_MAX + 1);
+    for (uint32_t i = 0; i < m->n_digests; i++)
+        r->digests[i] = (struct tensor_digest){(uint32_t)any_number(r), random_next(r)};
+}
+
 void random_message(struct random_store *r, enum message_type type, struct message *out)
 {
     *out = (struct message){.type = type};
@@ -231,7 +239,7 @@ void random_message(struct random_store *r, enum message_type type, struct messa
         any_load(r, &out->u.load);
         break;
     case MESSAGE_READY:
-        out->u.ready = (struct msg_ready){n[0], n[1], n[2], n[3], 1 + below(r, 65536), n[4]};
+        any_ready(r, n, &out->u.ready);
         break;
     case MESSAGE_HEARTBEAT:
         any_heartbeat(r, &out->u.heartbeat);
@@ -339,11 +347,22 @@ static bool same_hello(const struct msg_hello *a, const struct msg_hello *b)
            a->wants_model == b->wants_model;
 }
 
+/* Member by member: the struct has padding. */
+static bool same_digests(const struct msg_ready *a, const struct msg_ready *b)
+{
+    for (uint32_t i = 0; i < a->n_digests; i++)
+        if (a->digests[i].tensor != b->digests[i].tensor ||
+            a->digests[i].digest != b->digests[i].digest)
+            return false;
+    return true;
+}
+
 static bool same_ready(const struct msg_ready *a, const struct msg_ready *b)
 {
     return a->weight_bytes == b->weight_bytes && a->kv_bytes == b->kv_bytes &&
            a->buffer_bytes == b->buffer_bytes && a->load_ns == b->load_ns &&
-           a->threads == b->threads && a->rss_bytes == b->rss_bytes;
+           a->threads == b->threads && a->rss_bytes == b->rss_bytes &&
+           a->n_digests == b->n_digests && same_digests(a, b);
 }
 
 static bool same_accounts(const struct msg_heartbeat *a, const struct msg_heartbeat *b)

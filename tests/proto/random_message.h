@@ -25,6 +25,7 @@ struct random_store {
     uint8_t wanted[RANDOM_ROWS];
     struct msg_account accounts[MESSAGE_ACCOUNTS_MAX];
     struct msg_layer_mark marks[MESSAGE_MARKS_MAX];
+    struct tensor_digest digests[TENSOR_DIGESTS_MAX];
     uint32_t sizes[LINK_RAW_SIZES_MAX];
     uint64_t header_bytes[64], file_bytes[64];
     uint8_t piece[512];

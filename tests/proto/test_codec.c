@@ -187,6 +187,8 @@ static const struct {
      {0x10, 1, 0x20, 1, 0x38, 1, 0x40, 1, 0x4a, 4, 1, 1,
       1,    1, 0x50, 1, 0x58, 1, 0x60, 1, 0xb0, 1, 3},
      "LOAD.wire_format is 3, want 0 to 2"},
+    {MESSAGE_READY, 3, {0x3a, 1, 1}, "READY.digest has 0 entries, want 1"},
+    {MESSAGE_READY, 19, {0x3a, 17}, "READY.digest_tensor entries is 17, want 0 to 16"},
     {MESSAGE_HEARTBEAT, 0, {0}, "HEARTBEAT.state is 0, want 1 to 4"},
     {MESSAGE_HEARTBEAT,
      12,
