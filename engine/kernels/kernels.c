@@ -84,7 +84,7 @@ static void override_amx(struct kernels *k)
     k->peak_float = peak_float_amx;
     k->peak_block = peak_block_amx;
     k->bite_rows = 256;
-    k->bite_panels = 64;
+    k->bite_panels = 128;
 }
 #endif
 
