@@ -18,7 +18,7 @@ enum {
     YIELD_US = 1000,
     SLEEP_FIRST_US = 50,
     SLEEP_LAST_US = 1000,
-    SLEEP_SHARE = 32,
+    SLEEP_SHARE = 128,
     WAKE_EARLY_US = 60,
     SPIN_PAUSES = 16
 };
