@@ -70,11 +70,12 @@ run_release() {
     fi
 }
 
-# Open MPI's own leaks and speed are not our subject, so nothing under mpirun runs here.
+# Open MPI's own leaks and speed are not our subject, so nothing under mpirun runs here; and what test_same_bits walks
+# through in minutes test_stage does, too.
 run_sanitized() {
     folder=$top/build/sanitize-$(printf '%s' "$1" | tr ',' '-')
     build "$folder" -DTANDEM_SANITIZE="$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo
-    run_tests "$folder" "under the sanitizers $1" -L "${label:-^(unit|kernels|link)\$}" -E mpi
+    run_tests "$folder" "under the sanitizers $1" -L "${label:-^(unit|kernels|link)\$}" -E 'mpi|same_bits'
 }
 
 if [ -n "$sanitize" ]; then
