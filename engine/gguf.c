@@ -8,6 +8,8 @@
  * Station before: the file. Next stations: families, model, coordinator/text/tokenizer. */
 #include "engine/gguf.h"
 
+#include "engine/digest.h"
+
 #include "engine/gguf_kv.h"
 #include "engine/quant_formats.h"
 
@@ -558,6 +560,24 @@ uint64_t gguf_digest(const struct gguf *g)
     uint64_t hash = digest_file(g, 0xcbf29ce484222325u);
     for (uint32_t i = 0; i < g->n_parts; i++) hash = digest_file(g->parts[i], hash);
     return hash;
+}
+
+int gguf_sample(const struct gguf *g, uint64_t *out, struct err *err)
+{
+    enum { PLACES = 64, PLACE_BYTES = 256 };
+    uint8_t bytes[PLACES * PLACE_BYTES];
+    size_t n = 0;
+    *out = 0;
+    if (g->fd < 0) return ERR_NONE;
+    for (uint64_t i = 0; i < PLACES && i < g->n_tensors; i++) {
+        uint64_t at = g->n_tensors <= PLACES ? i : i * g->n_tensors / PLACES;
+        const struct gguf_tensor *t = &g->tensors[at];
+        size_t some = t->bytes < PLACE_BYTES ? (size_t)t->bytes : PLACE_BYTES;
+        TRY(gguf_read(g, t->part, t->offset, bytes + n, some, err));
+        n += some;
+    }
+    *out = digest_bytes(bytes, n);
+    return ERR_NONE;
 }
 
 uint64_t gguf_tensor_count(const struct gguf *g)

@@ -86,6 +86,10 @@ uint64_t gguf_file_bytes(const struct gguf *g);
 /* gguf_digest() - 64 bits over the metadata, the tensor directory and the file's length, of every
  * part. */
 uint64_t gguf_digest(const struct gguf *g);
+/* gguf_sample() - 64 bits over how the data of up to 64 tensors begins, evenly spread over the
+ * directory: tells weights apart that stand behind equal headers, without reading them. 0 where the
+ * files are not here. ERR_FILE. */
+int gguf_sample(const struct gguf *g, uint64_t *out, struct err *err);
 
 /* The files of the model: 1, or those of a split one. The header lives as long as g. */
 uint32_t gguf_part_count(const struct gguf *g);

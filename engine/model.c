@@ -314,7 +314,7 @@ static int bind_file(struct model *m, struct err *err)
     TRY(hparams_read(m, err));
     TRY(bind_tensors(m, err));
     m->digest = gguf_digest(m->file);
-    return ERR_NONE;
+    return gguf_sample(m->file, &m->sample, err);
 }
 
 /* open_model() - from the files at path, or where headers is set from those. */

@@ -18,7 +18,9 @@ struct model {
     /* [TENSOR_COUNT] for tensors outside layers, then [n_layer][TENSOR_COUNT]; NULL where
      * absent. */
     const struct gguf_tensor **tensors;
-    uint64_t digest; /* of metadata, tensor directory and file length: ranks compare it */
+    /* Ranks compare both. */
+    uint64_t digest; /* of metadata, tensor directory and file length */
+    uint64_t sample; /* of some of the weights; 0 where the files are not here */
 };
 
 /* model_open() - open path (of a split model its first part), find its family, read and check its

@@ -50,7 +50,7 @@ static int take_text(const char *field, char *text, const char **out, struct err
 /* clang-format off */
 #define HELLO_NUMBERS(X)                                                                           \
     X(pid) X(model_digest) X(isa) X(cpus) X(cpus_online) X(memory_bytes) X(cgroup_bytes)           \
-    X(ulimit_bytes) X(wants_model)
+    X(ulimit_bytes) X(wants_model) X(model_sample)
 /* clang-format on */
 
 TO_WIRE(hello)

@@ -71,6 +71,7 @@ struct msg_hello {
     const char *ulimit; /* "ulimit -v" */
     /* 0 or 1: its host has no model file; family is "" and model_digest 0, and MODEL must come. */
     uint32_t wants_model;
+    uint64_t model_sample; /* some of the weights (gguf_sample) */
 };
 
 /* Look after me, where you share my host: who is killed or stopped says nothing himself. The first

@@ -301,6 +301,7 @@ static int say_hello(struct worker *w, struct err *err)
                                     .pid = (uint32_t)getpid(),
                                     .family = w->model != NULL ? w->model->family->name : "",
                                     .model_digest = w->model != NULL ? w->model->digest : 0,
+                                    .model_sample = w->model != NULL ? w->model->sample : 0,
                                     .isa = isa,
                                     .wants_model = w->remote != NULL}};
     count_cpus(&m.u.hello);

@@ -22,23 +22,31 @@ fail() {
     exit 1
 }
 
-while [ $# -ge 2 ]; do
+usage='usage: sh cluster/lab/stream.sh [--rate 1gbit] [--layers 28] [--model FILE] [--tandem FILE] [GENERATE OPTION...]'
+while [ $# -ge 1 ]; do
+    case $1 in
+    --rate | --layers | --model | --tandem) [ $# -ge 2 ] || fail "$1 wants a value; $usage" ;;
+    esac
     case $1 in
     --rate) rate=$2 ;;
     --layers) layers=$2 ;;
     --model) model=$2 ;;
     --tandem) tandem=$2 ;;
+    -h | --help) printf '%s\n' "$usage" && exit ;;
     *) break ;;
     esac
     shift 2
 done
-: "${tandem:=$("$cluster/tandem-run" --which)}"
-[ -x "$tandem" ] || exit 1
+[ -n "$tandem" ] || tandem=$("$cluster/tandem-run" --which) || exit 1
+[ -x "$tandem" ] || fail "there is no program $tandem: sh cluster/setup.sh builds it"
+[ -z "$model" ] || [ -f "$model" ] || fail "there is no model file $model"
 case $rate in
-*gbit) mbit=$((${rate%gbit} * 1000)) ;;
-*mbit) mbit=${rate%mbit} ;;
-*) fail "--rate wants a number and gbit or mbit, got '$rate'" ;;
+*gbit) mbit=${rate%gbit} factor=1000 ;;
+*mbit) mbit=${rate%mbit} factor=1 ;;
+*) mbit= ;;
 esac
+case $mbit in '' | 0 | *[!0-9]*) fail "--rate wants a whole number and gbit or mbit, got '$rate'" ;; esac
+mbit=$((mbit * factor))
 
 # Not in /tmp, of which every machine has its own.
 work=$(mktemp -d /var/tmp/stream.XXXXXX) || exit 1
@@ -69,7 +77,7 @@ start() {
     shift
     lab run --tandem "$tandem" generate -v -m "$model" -p 'Once upon a time' -n 8 --temp 0 --cache "$work/cache" "$@" \
         >"$work/out" 2>"$work/err" </dev/null ||
-        fail "the line ended with status $?: $(grep -E '^(worker|coordinator)' "$work/err")"
+        fail "the line ended with status $?: $(grep -E '^(worker|coordinator|tandem)' "$work/err" | head -n 1)"
     after=$(lab sent n1)
     sed -n 's/^rank [234]: .*loaded in \([0-9.]*\) ms.*/\1/p' "$work/err" | sort -n | tail -n 1 |
         awk -v shown="$shown" -v bytes=$((after - before)) -v mbit="$mbit" '

@@ -152,8 +152,8 @@ void batch_plan_share(struct batch_plan *p, const struct session *s, uint32_t n_
     const struct settings *set = s->settings;
     const bool is_long = n_ctx > s->model->hp.rope_ctx_orig &&
                          gguf_find_tensor(s->model->file, "rope_factors_long.weight") != NULL;
-    const uint64_t shared[] = {s->model->digest, (uint64_t)set->kv, (uint64_t)set->matmul,
-                               (uint64_t)set->wire, is_long};
+    const uint64_t shared[] = {s->model->digest,      s->model->sample,    (uint64_t)set->kv,
+                               (uint64_t)set->matmul, (uint64_t)set->wire, is_long};
     p->shared = digest_bytes(shared, sizeof shared);
 }
 

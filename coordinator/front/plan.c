@@ -70,6 +70,7 @@ static int take_this_host(struct planning *k, uint32_t n, struct err *err)
 {
     struct cluster *c = &k->cluster;
     const uint32_t cpus = count_cpus(), threads = cpus > n ? cpus / n : 1;
+    const uint32_t n_layer = k->model->hp.n_layer, holders = n < n_layer ? n : n_layer;
     c->text = calloc(1, HOST_NAME_MAX + 1);
     c->ranks = calloc(n, sizeof *c->ranks);
     CHECK(c->text != NULL && c->ranks != NULL, err, ERR_MEMORY, "no memory for %u ranks", n);
@@ -78,7 +79,7 @@ static int take_this_host(struct planning *k, uint32_t n, struct err *err)
     rank.host = c->text;
     rank.threads = threads;
     rank.cpus = cpus;
-    rank.may = share_memory(threads, n);
+    rank.may = share_memory(threads, holders);
     TRY(measure_rank(k, n, &rank, err));
     for (c->n = 0; c->n < n; c->n++) c->ranks[c->n] = rank;
     return ERR_NONE;

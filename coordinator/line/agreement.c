@@ -18,6 +18,9 @@ static int check_hello(const struct member *m, const struct model *model, struct
           "has a different model file (family %s, digest %016" PRIx64 "; the coordinator's: "
           "%s, %016" PRIx64 ")",
           m->family, m->hello.model_digest, model->family->name, model->digest);
+    CHECK(m->hello.wants_model || m->hello.model_sample == model->sample, err, ERR_DISAGREE,
+          "has other weights in its model file, behind the same header: copy the coordinator's "
+          "file there, or use --weights stream");
     return ERR_NONE;
 }
 

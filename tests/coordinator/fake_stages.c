@@ -265,6 +265,7 @@ static void say_hello(struct stage_state *s)
                                     .pid = (uint32_t)getpid(),
                                     .family = s->f->model->family->name,
                                     .model_digest = s->f->model->digest ^ o->digest_xor,
+                                    .model_sample = s->f->model->sample,
                                     .isa = ISA_GENERIC,
                                     .cpus = cpus,
                                     .cpus_online = cpus}};

@@ -106,6 +106,11 @@ EOF
     "$TANDEM" quantize "$demo_model" "$work/other.gguf" --type q4_0 >/dev/null 2>&1
     tandem generate -q -m "$work/other.gguf" --batch "$in" -o "$result"
     expect_error "another model: the results are not taken for its own" 1 "$result: line [0-9]+ .* -o"
+    half=$(($(stat -c %s "$demo_model") / 2))
+    head -c "$half" "$demo_model" >"$work/same-header.gguf"
+    tail -c "+$((half + 1))" "$demo_model" | tr '\000-\377' '\001-\377\000' >>"$work/same-header.gguf"
+    tandem generate -q -m "$work/same-header.gguf" --batch "$in" -o "$result"
+    expect_error "other weights behind the same header: neither" 1 "$result: line [0-9]+ .* -o"
     tac "$work/mine" >"$in"
     batch 0 --ctx 500
     check "the same requests in another order, with more room, are done" [ "$status" -eq 0 ]

@@ -109,6 +109,18 @@ with_files() {
     line_end
 }
 
+# The same header and size, and nothing that two workers hold: what tells them apart are samples of the data.
+other_weights() {
+    model untied family=llama type=Q8_0 layers=4
+    other=$work/other-weights.gguf
+    cp "$made" "$other"
+    half=$(($(stat -c %s "$made") / 2))
+    tail -c "$half" "$made" | tr '\000-\377' '\001-\377\000' | dd of="$other" bs=1M seek=$(($(stat -c %s "$made") - half)) \
+        oflag=seek_bytes conv=notrunc 2>/dev/null
+    with_files "$made" "$made" "$other"
+    expect_error "other weights behind the same header are named" 6 'worker 2 @.*other weights.*same header'
+}
+
 # The same header and size, one other byte in the embedding, which the first and the last worker hold: its data comes
 # first in the file and is most of it.
 one_other_byte() {
@@ -339,6 +351,7 @@ faulty_workers() {
 
 bad_files
 different_files
+other_weights
 one_other_byte
 does_not_fit
 wrong_prompts

@@ -195,7 +195,7 @@ static void any_model(struct random_store *r, struct msg_model *m)
     }
 }
 
-static void any_hello(struct random_store *r, const uint64_t n[7], struct msg_hello *m)
+static void any_hello(struct random_store *r, const uint64_t n[8], struct msg_hello *m)
 {
     *m = (struct msg_hello){
         .version = any_text(r, 0),
@@ -212,6 +212,7 @@ static void any_hello(struct random_store *r, const uint64_t n[7], struct msg_he
         .ulimit_bytes = n[6],
         .ulimit = any_text(r, 4),
         .wants_model = below(r, 2),
+        .model_sample = n[7],
     };
 }
 
@@ -344,7 +345,7 @@ static bool same_hello(const struct msg_hello *a, const struct msg_hello *b)
            a->cpus_online == b->cpus_online && a->memory_bytes == b->memory_bytes &&
            a->cgroup_bytes == b->cgroup_bytes && a->ulimit_bytes == b->ulimit_bytes &&
            strcmp(a->cgroup, b->cgroup) == 0 && strcmp(a->ulimit, b->ulimit) == 0 &&
-           a->wants_model == b->wants_model;
+           a->wants_model == b->wants_model && a->model_sample == b->model_sample;
 }
 
 /* Member by member: the struct has padding. */
