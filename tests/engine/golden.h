@@ -3,18 +3,11 @@
 #ifndef TANDEM_TESTS_ENGINE_GOLDEN_H
 #define TANDEM_TESTS_ENGINE_GOLDEN_H
 
+#include "tests/engine/open_model.h"
 #include "tests/engine/stage_line.h"
 
 #include <jansson.h>
 #include <math.h>
-
-static inline struct model *open_model(const char *path)
-{
-    struct model *m;
-    struct err err;
-    if (model_open(&m, path, &err) != ERR_NONE) fail_msg("%s", err.text);
-    return m;
-}
 
 static inline json_t *read_json(const char *path)
 {

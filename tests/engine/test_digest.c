@@ -9,7 +9,9 @@
 
 #include "engine/digest.h"
 #include "engine/stage.h"
-#include "tests/engine/split_gguf.h"
+#include "tests/engine/open_model.h"
+#include "tests/engine/parts_folder.h"
+#include "tests/engine/stage_from.h"
 #include "tests/splitmix.h"
 #include "tests/test_data.h"
 
@@ -71,19 +73,9 @@ static struct stage *open_stage(const struct model *m, struct layer_range range,
 {
     o->files = weight_source_file(&o->state, m->file);
     const struct weight_source source = {begin_other, read_other, o};
-    const struct stage_config config = {.model = m,
-                                        .range = range,
-                                        .limits = {.n_ctx = 32,
-                                                   .n_seqs = 1,
-                                                   .n_blocks = {1, 1, 1, 1},
-                                                   .rows_max = 1,
-                                                   .wanted_max = 1,
-                                                   .credits = 1},
-                                        .source = &source,
-                                        .threads = threads};
     struct stage *stage;
     struct err err;
-    if (stage_open(&stage, &config, &err) != ERR_NONE) fail_msg("%s", err.text);
+    if (stage_from(&stage, m, range, threads, &source, &err) != ERR_NONE) fail_msg("%s", err.text);
     return stage;
 }
 
@@ -135,14 +127,6 @@ static const char *const models[] = {"families/llama.gguf",
                                      "families-quantised/q-llama-Q6_K.gguf"};
 enum { MODELS = sizeof models / sizeof models[0] };
 
-static struct model *open_model(const char *path)
-{
-    struct model *m;
-    struct err err;
-    if (model_open(&m, path, &err) != ERR_NONE) fail_msg("%s", err.text);
-    return m;
-}
-
 static void a_stage_digests_the_bytes_of_the_file(void **state)
 {
     (void)state;
@@ -188,27 +172,17 @@ static void one_other_byte_changes_the_digest_of_its_tensor_alone(void **state)
 static void a_model_in_parts_has_the_digests_of_the_whole(void **state)
 {
     (void)state;
-    enum { PARTS = 3 };
     SKIP_WITHOUT(path, "families/llama-tied.gguf");
-    char folder[] = "/tmp/tandem-test-XXXXXX", stem[64], paths[PARTS][SPLIT_PATH_MAX];
-    assert_non_null(mkdtemp(folder));
-    snprintf(stem, sizeof stem, "%s/m", folder);
-    struct model *whole = open_model(path);
-    struct err err;
-    for (uint32_t i = 0; i < PARTS; i++) {
-        struct split_part part = split_plan(whole->file, i, PARTS);
-        split_path(paths[i], stem, i, PARTS);
-        assert_int_equal(split_write(paths[i], whole->file, &part, &err), ERR_NONE);
-    }
-    struct model *m = open_model(paths[0]);
+    struct parts p;
+    parts_begin(&p, path);
+    struct model *whole = open_model(path), *m = open_model(p.path[0]);
     check_model(m);
     const struct gguf_tensor *a = model_tensor(whole, TENSOR_TOKEN_EMBD, 0);
     const struct gguf_tensor *b = model_tensor(m, TENSOR_TOKEN_EMBD, 0);
     assert_int_equal(digest_bytes(a->data, a->bytes), digest_bytes(b->data, b->bytes));
     model_close(m);
     model_close(whole);
-    for (uint32_t i = 0; i < PARTS; i++) unlink(paths[i]);
-    rmdir(folder);
+    parts_end(&p);
 }
 
 int main(void)

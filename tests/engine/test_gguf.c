@@ -230,6 +230,35 @@ static uint64_t digest_of(const char *value, uint64_t extra_bytes)
     return digest;
 }
 
+static void the_sample_tells_data_apart_behind_one_header(void **state)
+{
+    (void)state;
+    struct make_gguf file;
+    struct gguf *g;
+    struct err err;
+    uint64_t digest[2], sample[2];
+    make_gguf_begin(&file);
+    make_tensor(&file, FORMAT_F32, 8, 0, "first");
+    make_tensor(&file, FORMAT_F32, 8, 32, "second");
+    const char *path = make_gguf_write(&file);
+    for (int i = 0; i < 2; i++) {
+        open_or_fail(&g, path);
+        digest[i] = gguf_digest(g);
+        assert_int_equal(gguf_sample(g, &sample[i], &err), ERR_NONE);
+        const struct gguf_tensor *t = gguf_find_tensor(g, "second");
+        const uint8_t other = t->data[3] ^ 1;
+        FILE *f = fopen(path, "r+b");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, (long)t->offset + 3, SEEK_SET), 0);
+        assert_int_equal(fputc(other, f), other);
+        assert_int_equal(fclose(f), 0);
+        gguf_close(g);
+    }
+    assert_int_equal(digest[0], digest[1]);
+    assert_int_not_equal(sample[0], sample[1]);
+    make_gguf_end(&file);
+}
+
 static void the_digest_covers_header_and_length(void **state)
 {
     (void)state;
@@ -429,6 +458,7 @@ int main(void)
         cmocka_unit_test(wrong_types_and_ranges_are_named),
         cmocka_unit_test(tensors_have_shape_bytes_and_place),
         cmocka_unit_test(the_digest_covers_header_and_length),
+        cmocka_unit_test(the_sample_tells_data_apart_behind_one_header),
         cmocka_unit_test(every_cut_of_a_file_is_refused),
         cmocka_unit_test(no_changed_byte_leads_outside_the_file),
         cmocka_unit_test(each_failing_allocation_is_an_error),

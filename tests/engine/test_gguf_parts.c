@@ -9,45 +9,12 @@
 
 #include "engine/gguf_parts.h"
 #include "tests/engine/golden.h"
-#include "tests/engine/split_gguf.h"
+#include "tests/engine/parts_folder.h"
+#include "tests/engine/stage_from.h"
 #include "tests/engine/stage_line.h"
 #include "tests/test_data.h"
 
-enum { PARTS = 3, IDS = 24 };
-
-/* The parts of one model, in a folder of their own. */
-struct parts {
-    char folder[64], stem[96], path[PARTS][SPLIT_PATH_MAX];
-    struct split_part part[PARTS];
-    struct gguf *whole;
-};
-
-static void write_part(struct parts *p, uint32_t i)
-{
-    struct err err;
-    if (split_write(p->path[i], p->whole, &p->part[i], &err) != ERR_NONE) fail_msg("%s", err.text);
-}
-
-static void parts_begin(struct parts *p, const char *model)
-{
-    struct err err;
-    strcpy(p->folder, "/tmp/tandem-parts-XXXXXX");
-    assert_non_null(mkdtemp(p->folder));
-    snprintf(p->stem, sizeof p->stem, "%s/m", p->folder);
-    if (gguf_open(&p->whole, model, &err) != ERR_NONE) fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < PARTS; i++) {
-        split_path(p->path[i], p->stem, i, PARTS);
-        p->part[i] = split_plan(p->whole, i, PARTS);
-        write_part(p, i);
-    }
-}
-
-static void parts_end(struct parts *p)
-{
-    for (int i = 0; i < PARTS; i++) unlink(p->path[i]);
-    rmdir(p->folder);
-    gguf_close(p->whole);
-}
+enum { IDS = 24 };
 
 static float *score(const struct model *m, uint32_t stages)
 {
@@ -183,18 +150,8 @@ static void a_stage_touches_no_data_of_parts_that_hold_nothing_of_it(void **stat
         struct weight_file_state files;
         touched.files = weight_source_file(&files, m->file);
         const struct weight_source source = {begin_touched, read_touched, &touched};
-        struct stage_config config = {.model = m,
-                                      .range = range,
-                                      .limits = {.n_ctx = 32,
-                                                 .n_seqs = 1,
-                                                 .n_blocks = {1, 1, 1, 1},
-                                                 .rows_max = 1,
-                                                 .wanted_max = 1,
-                                                 .credits = 1},
-                                      .source = &source,
-                                      .threads = 1};
         struct stage *stage;
-        if (stage_open(&stage, &config, &err) != ERR_NONE) fail_msg("%s", err.text);
+        if (stage_from(&stage, m, range, 1, &source, &err) != ERR_NONE) fail_msg("%s", err.text);
         stage_close(stage);
         model_close(m);
     }

@@ -10,21 +10,15 @@
 #include "engine/model.h"
 #include "engine/stage.h"
 #include "engine/weight_source.h"
-#include "tests/engine/split_gguf.h"
+#include "tests/engine/open_model.h"
+#include "tests/engine/parts_folder.h"
+#include "tests/engine/stage_from.h"
 #include "tests/test_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static struct model *open_model(const char *path)
-{
-    struct model *m;
-    struct err err;
-    if (model_open(&m, path, &err) != ERR_NONE) fail_msg("%s", err.text);
-    return m;
-}
 
 /* ---- a source that watches, and fails where it is told to ---- */
 
@@ -61,18 +55,8 @@ static int open_watched(const struct model *m, struct watch *w, struct err *err)
 {
     w->files = weight_source_file(&w->state, m->file);
     const struct weight_source source = {watch_begin, watch_read, w};
-    const struct stage_config config = {.model = m,
-                                        .range = {0, m->hp.n_layer},
-                                        .limits = {.n_ctx = 32,
-                                                   .n_seqs = 1,
-                                                   .n_blocks = {1, 1, 1, 1},
-                                                   .rows_max = 1,
-                                                   .wanted_max = 1,
-                                                   .credits = 1},
-                                        .source = &source,
-                                        .threads = 1};
     struct stage *stage;
-    TRY(stage_open(&stage, &config, err));
+    TRY(stage_from(&stage, m, (struct layer_range){0, m->hp.n_layer}, 1, &source, err));
     stage_close(stage);
     return ERR_NONE;
 }
@@ -147,26 +131,18 @@ static void a_file_that_was_cut_meanwhile_is_named(void **state)
 static void headers_alone_are_the_same_model_without_data(void **state)
 {
     (void)state;
-    enum { PARTS = 3 };
     SKIP_WITHOUT(path, "families/llama.gguf");
-    char folder[] = "/tmp/tandem-test-XXXXXX", stem[64], paths[PARTS][SPLIT_PATH_MAX];
-    assert_non_null(mkdtemp(folder));
-    snprintf(stem, sizeof stem, "%s/m", folder);
-    struct gguf *whole;
+    struct parts p;
+    parts_begin(&p, path);
     struct err err;
-    assert_int_equal(gguf_open(&whole, path, &err), ERR_NONE);
-    for (uint32_t i = 0; i < PARTS; i++) {
-        struct split_part part = split_plan(whole, i, PARTS);
-        split_path(paths[i], stem, i, PARTS);
-        assert_int_equal(split_write(paths[i], whole, &part, &err), ERR_NONE);
-    }
-    struct model *here = open_model(paths[0]), *there;
+    struct model *here = open_model(p.path[0]), *there;
     struct gguf_header headers[PARTS];
     assert_int_equal(gguf_part_count(here->file), PARTS);
     for (uint32_t i = 0; i < PARTS; i++) headers[i] = gguf_part_header(here->file, i);
-    if (model_open_headers(&there, paths[0], headers, PARTS, &err) != ERR_NONE)
+    if (model_open_headers(&there, p.path[0], headers, PARTS, &err) != ERR_NONE)
         fail_msg("%s", err.text);
     assert_int_equal(there->digest, here->digest);
+    assert_int_equal(there->sample, 0);
     assert_int_equal(gguf_file_bytes(there->file), gguf_file_bytes(here->file));
     for (uint64_t i = 0; i < gguf_tensor_count(here->file); i++) {
         const struct gguf_tensor *a = gguf_tensor_at(here->file, i);
@@ -176,11 +152,9 @@ static void headers_alone_are_the_same_model_without_data(void **state)
         assert_null(b->data);
     }
     model_close(there);
-    assert_int_equal(model_open_headers(&there, paths[0], headers, PARTS - 1, &err), ERR_PEER);
+    assert_int_equal(model_open_headers(&there, p.path[0], headers, PARTS - 1, &err), ERR_PEER);
     model_close(here);
-    gguf_close(whole);
-    for (uint32_t i = 0; i < PARTS; i++) unlink(paths[i]);
-    rmdir(folder);
+    parts_end(&p);
 }
 
 static void a_header_that_is_cut_anywhere_is_refused(void **state)

@@ -18,7 +18,7 @@
 #include "engine/kernels/x86/planes_readers.h"
 
 enum {
-    A_BLOCKS = 1024, /* activations at once: 640 KiB, a share of the L2 cache */
+    A_BLOCKS = 1024, /* activations at once: 640 or 768 KiB, a share of the L2 cache */
     B_BLOCKS = 16,  /* weights along k at once, a share of the L1 cache: whole blocks of any file */
     PANELS_MAX = 2, /* unpacked at once */
     PARTS_MAX = 2,
@@ -38,9 +38,9 @@ INLINE size_t step_bytes(size_t k)
     return k * TILE_ROWS + NUMBERS_BYTES;
 }
 
-INLINE float *step_numbers(uint8_t *step, size_t k)
+INLINE float *step_numbers(const uint8_t *step, size_t k)
 {
-    return (float *)(void *)(step + k * TILE_ROWS);
+    return (float *)(uintptr_t)(step + k * TILE_ROWS);
 }
 
 static size_t block_bytes(const struct planes_shape *s)
@@ -222,8 +222,7 @@ INLINE __m512 sum_as_float(const int32_t *sums)
 INLINE void scale_sums(__m512 acc[TILE_ROWS], const int32_t *sums, const uint8_t *a,
                        const uint8_t *b, size_t k, int rows_each, bool has_minimum)
 {
-    const float *a_scale = (const float *)(const void *)(a + k * TILE_ROWS);
-    const float *b_scale = (const float *)(const void *)(b + k * TILE_ROWS);
+    const float *a_scale = step_numbers(a, k), *b_scale = step_numbers(b, k);
     __m512 scale = _mm512_load_ps(b_scale), minimum = _mm512_setzero_ps();
     if (has_minimum) minimum = _mm512_load_ps(b_scale + PANEL_ROWS);
     UNROLL_FOR (r, rows_each) {
